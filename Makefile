@@ -1,0 +1,74 @@
+# stream_agg: build, install, test.
+#
+#   make                 build for the server that PG_CONFIG names (WERROR=1: warnings are errors)
+#   make install         install into that server
+#   make installcheck    sql/ and test/specs against a running server that preloads the library
+#   make demo | test     set-up, build and a throw-away server, all in one; nothing is installed
+#   make bench | soak | test-pg | test-valgrind    the same, on demand
+
+PG_CONFIG ?= pg_config
+WERROR ?= 0
+
+MODULE_big = stream_agg
+EXTENSION = stream_agg
+DATA = $(sort $(wildcard stream_agg--*.sql))
+OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c)))
+EXTRA_CLEAN = $(OBJS:.o=.d) .build-id .build-lock tmp_check
+
+REGRESS = $(patsubst sql/%.sql,%,$(sort $(wildcard sql/*.sql)))
+REGRESS_OPTS = --load-extension=stream_agg
+ISOLATION = $(patsubst test/specs/%.spec,%,$(sort $(wildcard test/specs/*.spec)))
+ISOLATION_OPTS = --load-extension=stream_agg --inputdir=test
+
+# What -Wextra says of the server's own headers and of the shapes they ask for (PG_FUNCTION_ARGS,
+# PG_TRY, partly filled tables of functions), and what we do on purpose (declare where it is used).
+PG_CFLAGS = -Wall -Wextra -Wno-declaration-after-statement -Wno-unused-parameter \
+	-Wno-sign-compare -Wno-missing-field-initializers -Wno-cast-function-type -Wno-clobbered
+ifeq ($(WERROR),1)
+PG_CFLAGS += -Werror
+endif
+
+# -MMD: an object is rebuilt when a header that it includes changed.
+PG_CPPFLAGS = -I$(srcdir)/src -MMD -MP
+
+# Only the Kafka source needs librdkafka.
+ifneq ($(wildcard src/source_kafka.c src/*rdkafka*.c),)
+SHLIB_LINK += -lrdkafka
+endif
+
+# Bitcode for LLVM would need clang, and nothing here is worth inlining into a query.
+override with_llvm := no
+
+PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
+ifneq ($(and $(PGXS),$(wildcard $(PGXS))),)
+include $(PGXS)
+
+# Objects built for another server are no use: all depend on a file that changes with the server.
+build_id := $(shell $(PG_CONFIG) --version) $(shell $(PG_CONFIG) --includedir-server)
+ifneq ($(build_id),$(shell cat .build-id 2>/dev/null))
+$(shell echo '$(build_id)' >.build-id)
+endif
+$(OBJS): .build-id
+-include $(wildcard src/*.d)
+
+else
+# A bare machine: only the targets below work, for they do the set-up themselves.
+all install installcheck uninstall:
+	@echo "$(PG_CONFIG) has no PostgreSQL server headers: run test/setup.sh, or set PG_CONFIG" >&2
+	@exit 1
+clean:
+	rm -f $(MODULE_big).so $(OBJS)
+	rm -rf $(EXTRA_CLEAN)
+.PHONY: all install installcheck uninstall clean
+endif
+
+demo: script = test/demo/run.sh
+test: script = test/run_tests.sh
+bench: script = test/bench/run.sh
+soak: script = test/soak.sh
+test-pg: script = test/pg_regress_suite.sh
+test-valgrind: script = test/valgrind.sh
+demo test bench soak test-pg test-valgrind:
+	@PG_CONFIG='$(PG_CONFIG)' bash $(script) $(ARGS)
+
+.PHONY: demo test bench soak test-pg test-valgrind

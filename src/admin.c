@@ -1,0 +1,384 @@
+/*
+ * admin.c
+ *		What administrators call: pause, resume, run, explain, and the functions behind the views.
+ *
+ * Anyone may call these; they check ownership of the view, or membership in stream_agg_admin.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/table.h"
+#include "catalog/dependency.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
+#include "commands/tablecmds.h"
+#include "commands/trigger.h"
+#include "executor/spi.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "nodes/makefuncs.h"
+#include "storage/lmgr.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/ruleutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "catalog.h"
+#include "compat.h"
+#include "option.h"
+#include "query.h"
+#include "slot.h"
+#include "state.h"
+#include "stats.h"
+
+PG_FUNCTION_INFO_V1(sa_guard);
+PG_FUNCTION_INFO_V1(sa_pause);
+PG_FUNCTION_INFO_V1(sa_resume);
+PG_FUNCTION_INFO_V1(sa_drop_view);
+PG_FUNCTION_INFO_V1(sa_run);
+PG_FUNCTION_INFO_V1(sa_explain);
+PG_FUNCTION_INFO_V1(sa_worker_status);
+PG_FUNCTION_INFO_V1(sa_progress_list);
+PG_FUNCTION_INFO_V1(sa_usecs);
+PG_FUNCTION_INFO_V1(sa_forget_database);
+
+/* The trigger that refuses direct changes of a result table. */
+Datum
+sa_guard(PG_FUNCTION_ARGS)
+{
+	TriggerData *data = (TriggerData *) fcinfo->context;
+
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("stream_agg.guard() must be called as a trigger")));
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("cannot change continuous view \"%s\" directly", RelationGetRelationName(data->tg_relation)),
+			 errdetail("Its rows are kept by its worker from the events of its stream."),
+			 errhint("Insert into the stream, or drop the view with DROP MATERIALIZED VIEW.")));
+}
+
+static bool
+is_admin(void)
+{
+	Oid			role = get_role_oid("stream_agg_admin", true);
+
+	return superuser() || (OidIsValid(role) && has_privs_of_role(GetUserId(), role));
+}
+
+static void
+check_may(Oid relid)
+{
+	if (!sa_class_ownercheck(relid, GetUserId()) && !is_admin())
+		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, get_rel_name(relid));
+}
+
+/* The view's configuration; errors when it is none, or not the caller's. */
+static SaViewConfig *
+view_argument(Oid relid)
+{
+	SaViewConfig *config = sa_catalog_view(relid);
+
+	if (config == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is not a continuous view", get_rel_name(relid) ? get_rel_name(relid) : "?")));
+	check_may(relid);
+	return config;
+}
+
+/* pause(view): it stops at its position, within a batch. */
+Datum
+sa_pause(PG_FUNCTION_ARGS)
+{
+	SaViewConfig *config = view_argument(PG_GETARG_OID(0));
+
+	/* Waits for the batch at hand, and keeps the next one waiting for this commit. */
+	LockRelationOid(config->view, ShareRowExclusiveLock);
+	sa_catalog_set_status(config->view, SA_STATUS_PAUSED, NULL);
+	sa_slot_want_at_commit(config->stream);
+	PG_RETURN_VOID();
+}
+
+static void
+depend(Oid part, Oid whole)
+{
+	ObjectAddress a;
+	ObjectAddress b;
+
+	if (!OidIsValid(part))
+		return;
+	ObjectAddressSet(a, RelationRelationId, part);
+	ObjectAddressSet(b, RelationRelationId, whole);
+	deleteDependencyRecordsForSpecific(RelationRelationId, part, DEPENDENCY_INTERNAL, RelationRelationId, whole);
+	recordDependencyOn(&a, &b, DEPENDENCY_INTERNAL);
+}
+
+/* resume(view): goes on from its own position, after pause, failure or restore. */
+Datum
+sa_resume(PG_FUNCTION_ARGS)
+{
+	SaViewConfig *config = view_argument(PG_GETARG_OID(0));
+
+	sa_slot_require();
+	depend(config->definition, config->view);	/* a restore knows nothing of them */
+	depend(config->state, config->view);
+	sa_catalog_set_status(config->view, SA_STATUS_RUNNING, NULL);
+	sa_slot_want_at_commit(config->stream);
+	PG_RETURN_VOID();
+}
+
+/* drop_view(view): with everything that belongs to it. */
+Datum
+sa_drop_view(PG_FUNCTION_ARGS)
+{
+	SaViewConfig *config = view_argument(PG_GETARG_OID(0));
+	ObjectAddress address;
+
+	LockRelationOid(config->view, AccessExclusiveLock);
+	ObjectAddressSet(address, RelationRelationId, config->view);
+	performDeletion(&address, DROP_RESTRICT, 0);
+	PG_RETURN_VOID();
+}
+
+/* --- run --- */
+
+/* Streams and views that a run concerns: all views of a stream, or one. */
+static void
+check_views(Oid relid, Oid stream)
+{
+	ListCell   *lc;
+
+	foreach(lc, sa_catalog_views(stream))
+	{
+		SaViewConfig *config = lfirst(lc);
+
+		if (relid != stream && config->view != relid)
+			continue;
+		if (config->database != MyDatabaseId)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("continuous view \"%s\" has not been resumed after a restore", get_rel_name(config->view)),
+					 errhint("Use stream_agg.resume().")));
+		if (strcmp(config->status, SA_STATUS_RUNNING) != 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("continuous view \"%s\" is %s", get_rel_name(config->view), config->status),
+					 config->message ? errdetail_internal("%s", config->message) : 0,
+					 errhint("Use stream_agg.resume() once the cause is gone.")));
+	}
+}
+
+static Oid
+stream_of_argument(Oid relid)
+{
+	SaViewConfig *config = sa_catalog_view(relid);
+
+	if (config == NULL && !sa_option_is_stream(relid))
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is neither a stream nor a continuous view",
+						get_rel_name(relid) ? get_rel_name(relid) : "?")));
+	check_may(relid);
+	return config ? config->stream : relid;
+}
+
+static void
+run_timed_out(Oid stream)
+{
+	SaSlot		slot;
+	bool		known = sa_slot_lookup(stream, &slot) && slot.message[0];
+
+	ereport(ERROR,
+			(errcode(ERRCODE_QUERY_CANCELED),
+			 errmsg("stream \"%s\" was not read to its end in time", get_rel_name(stream)),
+			 known ? errdetail_internal("%s", slot.message) : 0));
+}
+
+/* CALL run(stream or view, timeout) */
+Datum
+sa_run(PG_FUNCTION_ARGS)
+{
+	Oid			relid = PG_GETARG_OID(0);
+	Interval   *timeout = PG_GETARG_INTERVAL_P(1);
+	TimestampTz until = DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval,
+																TimestampTzGetDatum(GetCurrentTimestamp()),
+																IntervalPGetDatum(timeout)));
+	bool		atomic = !IsA(fcinfo->context, CallContext) || castNode(CallContext, fcinfo->context)->atomic;
+	Oid			stream;
+	uint64		request;
+
+	if (atomic)
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("stream_agg.run() cannot run inside a transaction block"),
+				 errdetail("It waits for other transactions, whose results a transaction block might not see.")));
+	sa_slot_require();
+	stream = stream_of_argument(relid);
+	check_views(relid, stream);
+	if (sa_catalog_views(stream) == NIL)
+		PG_RETURN_VOID();
+	request = sa_slot_request(stream);
+
+	/* Wait without a snapshot, which would hold back what the worker wants to give back. */
+	SPI_connect_ext(SPI_OPT_NONATOMIC);
+	SPI_commit();
+	if (!sa_slot_wait(stream, request, until))
+		run_timed_out(stream);
+	SPI_commit();
+	SPI_finish();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	check_views(relid, stream);
+	PopActiveSnapshot();
+	PG_RETURN_VOID();
+}
+
+/* --- explain --- */
+
+static void
+put_line(ReturnSetInfo *rsinfo, const char *line)
+{
+	Datum		value = CStringGetTextDatum(line);
+	bool		isnull = false;
+
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &value, &isnull);
+}
+
+static void
+explain_plan(ReturnSetInfo *rsinfo, SaQuery *query)
+{
+	char	   *sql = pg_get_querydef(copyObject(query->below), false);
+
+	if (SPI_connect() != SPI_OK_CONNECT ||
+		SPI_execute(psprintf("EXPLAIN (COSTS OFF) %s", sql), false, 0) != SPI_OK_UTILITY)
+		elog(ERROR, "could not explain the query of the batch");
+	for (uint64 i = 0; i < SPI_processed; i++)
+		put_line(rsinfo, psprintf("  %s", SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1)));
+	SPI_finish();
+}
+
+static void
+explain_state(ReturnSetInfo *rsinfo, SaQuery *query, SaOutputMode mode)
+{
+	for (int i = 0; i < query->naggs; i++)
+	{
+		SaAgg	   *agg = sa_agg_create(query->aggs[i].ref, query->aggs[i].columns, query->aggs[i].filter);
+
+		put_line(rsinfo, psprintf("State of aggregate %d (%s): %s", i + 1, get_func_name(query->aggs[i].ref->aggfnoid),
+								  sa_query_agg_in_result(query, agg, i, mode) ? "the result row" : "state log"));
+	}
+}
+
+/* explain(view): how its batches run and where its state is kept. */
+Datum
+sa_explain(PG_FUNCTION_ARGS)
+{
+	SaViewConfig *config = view_argument(PG_GETARG_OID(0));
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	SaViewOptions options;
+	SaQuery    *query;
+
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	sa_option_view(config->options, &options);
+	query = sa_query_load(config->definition);
+	put_line(rsinfo, psprintf("Continuous view \"%s\" on stream \"%s\"", get_rel_name(config->view),
+							  get_rel_name(config->stream)));
+	put_line(rsinfo, psprintf("Output mode: %s", query->transform ? "append (transform)" :
+							  sa_option_mode_name(options.output_mode)));
+	put_line(rsinfo, psprintf("Window: %s", query->windowed ? "yes" : "none"));
+	if (!query->transform)
+		explain_state(rsinfo, query, options.output_mode);
+	put_line(rsinfo, "Each batch:");
+	explain_plan(rsinfo, query);
+	sa_query_free(query);
+	return (Datum) 0;
+}
+
+/* --- behind the views --- */
+
+/* worker_status(stream): pid, message; no row when the stream has no slot. */
+Datum
+sa_worker_status(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	SaSlot		slot;
+	Datum		values[2];
+	bool		nulls[2];
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (!sa_slot_lookup(PG_GETARG_OID(0), &slot))
+		return (Datum) 0;
+	values[0] = Int32GetDatum(slot.pid);
+	nulls[0] = slot.pid <= 0;
+	values[1] = CStringGetTextDatum(slot.message);
+	nulls[1] = slot.message[0] == '\0';
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	return (Datum) 0;
+}
+
+static void
+put_progress(ReturnSetInfo *rsinfo, SaProgress *progress)
+{
+	Datum		values[10 + SA_NCOUNTERS];
+	bool		nulls[10 + SA_NCOUNTERS] = {0};
+	Interval   *duration = palloc0(sizeof(Interval));
+	int			n = 0;
+
+	duration->time = progress->duration;
+	values[n++] = ObjectIdGetDatum(progress->view);
+	values[n++] = TimestampTzGetDatum(progress->finished_at);
+	values[n++] = IntervalPGetDatum(duration);
+	for (int i = 0; i < SA_NCOUNTERS; i++)
+		values[n++] = Int64GetDatum(progress->counters[i]);
+	values[n++] = Int64GetDatum(progress->written);
+	nulls[n] = progress->lag < 0;
+	values[n++] = Int64GetDatum(progress->lag);
+	nulls[n] = TIMESTAMP_NOT_FINITE(progress->watermark);
+	values[n++] = TimestampTzGetDatum(progress->watermark);
+	values[n++] = Int64GetDatum(progress->groups);
+	values[n++] = Int64GetDatum(progress->windows);
+	values[n++] = Int64GetDatum(progress->state_bytes);
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+/* progress_list(): the last batches of every view of this database. */
+Datum
+sa_progress_list(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	ListCell   *lc;
+
+	InitMaterializedSRF(fcinfo, 0);
+	foreach(lc, sa_stats_list())
+		put_progress(rsinfo, lfirst(lc));
+	return (Datum) 0;
+}
+
+/* usecs(time): microseconds since 2000, whatever the time zone. */
+Datum
+sa_usecs(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(PG_GETARG_INT64(0));
+}
+
+/* BEFORE INSERT on view_config: what came in through COPY belongs to another database, until resumed. */
+Datum
+sa_forget_database(PG_FUNCTION_ARGS)
+{
+	TriggerData *data = (TriggerData *) fcinfo->context;
+	int			column;
+	Datum		value = (Datum) 0;
+	bool		isnull = true;
+
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("stream_agg.forget_database() must be called as a trigger")));
+	column = SPI_fnumber(data->tg_relation->rd_att, "database");
+	return PointerGetDatum(heap_modify_tuple_by_cols(data->tg_trigtuple, data->tg_relation->rd_att, 1, &column, &value,
+													 &isnull));
+}

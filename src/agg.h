@@ -1,0 +1,56 @@
+/*
+ * agg.h
+ *		One aggregate of a view: its transition state, advanced outside the executor because it outlives
+ *		the batch.
+ */
+#ifndef SA_AGG_H
+#define SA_AGG_H
+
+#include "codec.h"
+#include "executor/tuptable.h"
+#include "nodes/primnodes.h"
+#include "parser/parse_node.h"
+
+/* A transition state; by-reference values live in their window's context. */
+typedef struct SaTrans
+{
+	Datum		value;
+	bool		isnull;
+	bool		novalue;		/* strict transition without initial value, no input yet */
+} SaTrans;
+
+typedef struct SaAgg SaAgg;
+typedef struct SaAggRun SaAggRun;	/* what transition functions see as their calling AggState */
+
+/* Refuse aggregates that cannot be kept, pointing at them. */
+extern void sa_agg_check(Aggref *aggref, ParseState *pstate);
+
+/*
+ * Everything needed to run an aggregate whose arguments are these columns (1-based) of the rows fed to
+ * it, and whose FILTER is this boolean column (0: none).  In CurrentMemoryContext.
+ */
+extern SaAgg *sa_agg_create(Aggref *aggref, List *columns, AttrNumber filter);
+
+/* True when the final value is the transition state, so that a result column can hold it. */
+extern bool sa_agg_value_is_state(const SaAgg *agg);
+
+extern SaAggRun *sa_agg_run_create(MemoryContext cxt);
+
+/* Calls from here on allocate states in this context. */
+extern void sa_agg_run_in(SaAggRun *run, MemoryContext states);
+
+extern void sa_agg_start(SaAgg *agg, SaAggRun *run, SaTrans *trans);
+
+/* Runs in CurrentMemoryContext, which the caller resets now and then. */
+extern void sa_agg_advance(SaAgg *agg, SaAggRun *run, SaTrans *trans, TupleTableSlot *row);
+
+/* The final value; may point into the state. */
+extern Datum sa_agg_final(SaAgg *agg, SaAggRun *run, const SaTrans *trans, bool *isnull);
+
+/* To and from bytes, and from the value in a result column. */
+extern void sa_agg_write(SaAgg *agg, SaAggRun *run, const SaTrans *trans, StringInfo out);
+extern void sa_agg_read(SaAgg *agg, SaAggRun *run, SaTrans *trans, StringInfo in);
+extern void sa_agg_discard(SaAgg *agg, SaTrans *trans);
+extern void sa_agg_from_value(SaAgg *agg, SaAggRun *run, SaTrans *trans, Datum value, bool isnull);
+
+#endif							/* SA_AGG_H */

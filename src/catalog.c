@@ -1,0 +1,387 @@
+/*
+ * catalog.c
+ *		The configuration tables of schema stream_agg.
+ *
+ * Invariant: a view's row in view_config and its rows in view_position change only in the transaction
+ * that changes what they speak of.  Rows are found through primary keys; locks are RowExclusiveLock, kept
+ * to the end of the transaction.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/indexing.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_type.h"
+#include "commands/sequence.h"
+#include "miscadmin.h"
+#include "nodes/makefuncs.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/relcache.h"
+
+#include "catalog.h"
+
+enum
+{
+	Anum_view_id = 1,
+	Anum_view_view,
+	Anum_view_definition,
+	Anum_view_state,
+	Anum_view_stream,
+	Anum_view_database,
+	Anum_view_status,
+	Anum_view_message,
+	Anum_view_options,
+	Anum_view_settings,
+	Natts_view = Anum_view_settings
+};
+
+enum
+{
+	Anum_pos_view_id = 1,
+	Anum_pos_topic,
+	Anum_pos_partition,
+	Anum_pos_position,
+	Anum_pos_running_max,
+	Anum_pos_watermark,
+	Anum_pos_counters,			/* the first of SA_NCOUNTERS */
+	Natts_pos = Anum_pos_counters + SA_NCOUNTERS - 1
+};
+
+bool
+sa_catalog_exists(void)
+{
+	Oid			nsp = get_namespace_oid("stream_agg", true);
+
+	return OidIsValid(nsp) && OidIsValid(get_relname_relid("view_config", nsp));
+}
+
+Oid
+sa_catalog_relation(const char *name)
+{
+	Oid			nsp = get_namespace_oid("stream_agg", true);
+	Oid			relid = OidIsValid(nsp) ? get_relname_relid(name, nsp) : InvalidOid;
+
+	if (!OidIsValid(relid))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("extension \"stream_agg\" is not installed in this database"),
+				 errhint("Use CREATE EXTENSION stream_agg.")));
+	return relid;
+}
+
+int
+sa_catalog_next_id(void)
+{
+	return (int) nextval_internal(sa_catalog_relation("object_id"), false);
+}
+
+/* --- view_config --- */
+
+static SaViewConfig *
+read_view(HeapTuple tuple, TupleDesc desc)
+{
+	SaViewConfig *config = palloc0(sizeof(SaViewConfig));
+	Datum		values[Natts_view];
+	bool		nulls[Natts_view];
+
+	heap_deform_tuple(tuple, desc, values, nulls);
+	config->id = DatumGetInt32(values[Anum_view_id - 1]);
+	config->view = DatumGetObjectId(values[Anum_view_view - 1]);
+	config->definition = DatumGetObjectId(values[Anum_view_definition - 1]);
+	if (!nulls[Anum_view_state - 1])
+		config->state = DatumGetObjectId(values[Anum_view_state - 1]);
+	config->stream = DatumGetObjectId(values[Anum_view_stream - 1]);
+	if (!nulls[Anum_view_database - 1])
+		config->database = DatumGetObjectId(values[Anum_view_database - 1]);
+	config->status = TextDatumGetCString(values[Anum_view_status - 1]);
+	if (!nulls[Anum_view_message - 1])
+		config->message = TextDatumGetCString(values[Anum_view_message - 1]);
+	config->options = sa_option_untransform(values[Anum_view_options - 1]);
+	config->settings = sa_option_untransform(values[Anum_view_settings - 1]);
+	return config;
+}
+
+/* Rows of view_config with this value in this column (0: all), as SaViewConfig. */
+static List *
+scan_views(AttrNumber attr, Oid value)
+{
+	Relation	rel = table_open(sa_catalog_relation("view_config"), AccessShareLock);
+	List	   *result = NIL;
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+
+	if (attr != 0)
+		ScanKeyInit(&key, attr, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(value));
+	scan = systable_beginscan(rel, InvalidOid, false, NULL, attr != 0 ? 1 : 0, &key);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+		result = lappend(result, read_view(tuple, RelationGetDescr(rel)));
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return result;
+}
+
+SaViewConfig *
+sa_catalog_view(Oid view)
+{
+	List	   *views = scan_views(Anum_view_view, view);
+
+	return views == NIL ? NULL : linitial(views);
+}
+
+static int
+compare_id(const ListCell *a, const ListCell *b)
+{
+	return ((SaViewConfig *) lfirst(a))->id - ((SaViewConfig *) lfirst(b))->id;
+}
+
+List *
+sa_catalog_views(Oid stream)
+{
+	List	   *views = scan_views(Anum_view_stream, stream);
+
+	list_sort(views, compare_id);
+	return views;
+}
+
+List *
+sa_catalog_running_streams(void)
+{
+	List	   *result = NIL;
+	ListCell   *lc;
+
+	if (!sa_catalog_exists())
+		return NIL;
+	foreach(lc, scan_views(0, InvalidOid))
+	{
+		SaViewConfig *config = lfirst(lc);
+
+		if (config->database == MyDatabaseId)
+			result = list_append_unique_oid(result, config->stream);
+	}
+	return result;
+}
+
+void
+sa_catalog_insert_view(const SaViewConfig *config)
+{
+	Relation	rel = table_open(sa_catalog_relation("view_config"), RowExclusiveLock);
+	Datum		values[Natts_view];
+	bool		nulls[Natts_view] = {0};
+	HeapTuple	tuple;
+
+	values[Anum_view_id - 1] = Int32GetDatum(config->id);
+	values[Anum_view_view - 1] = ObjectIdGetDatum(config->view);
+	values[Anum_view_definition - 1] = ObjectIdGetDatum(config->definition);
+	values[Anum_view_state - 1] = ObjectIdGetDatum(config->state);
+	nulls[Anum_view_state - 1] = !OidIsValid(config->state);
+	values[Anum_view_stream - 1] = ObjectIdGetDatum(config->stream);
+	values[Anum_view_database - 1] = ObjectIdGetDatum(config->database);
+	values[Anum_view_status - 1] = CStringGetTextDatum(config->status);
+	nulls[Anum_view_message - 1] = true;
+	values[Anum_view_options - 1] = sa_option_transform(config->options);
+	values[Anum_view_settings - 1] = sa_option_transform(config->settings);
+	tuple = heap_form_tuple(RelationGetDescr(rel), values, nulls);
+	CatalogTupleInsert(rel, tuple);
+	heap_freetuple(tuple);
+	table_close(rel, NoLock);
+	CommandCounterIncrement();
+}
+
+/* The row of a view, copied, or NULL. */
+static HeapTuple
+find_view_tuple(Relation rel, Oid view)
+{
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+
+	ScanKeyInit(&key, Anum_view_view, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(view));
+	scan = systable_beginscan(rel, InvalidOid, false, NULL, 1, &key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+		tuple = heap_copytuple(tuple);
+	systable_endscan(scan);
+	return tuple;
+}
+
+/* Also makes the view one of this database: that is what resume means after a restore. */
+void
+sa_catalog_set_status(Oid view, const char *status, const char *message)
+{
+	Relation	rel = table_open(sa_catalog_relation("view_config"), RowExclusiveLock);
+	HeapTuple	tuple = find_view_tuple(rel, view);
+	Datum		values[Natts_view];
+	bool		nulls[Natts_view] = {0};
+	bool		replace[Natts_view] = {0};
+
+	if (HeapTupleIsValid(tuple))
+	{
+		values[Anum_view_status - 1] = CStringGetTextDatum(status);
+		replace[Anum_view_status - 1] = true;
+		if (message)
+			values[Anum_view_message - 1] = CStringGetTextDatum(message);
+		nulls[Anum_view_message - 1] = message == NULL;
+		replace[Anum_view_message - 1] = true;
+		values[Anum_view_database - 1] = ObjectIdGetDatum(MyDatabaseId);
+		replace[Anum_view_database - 1] = true;
+		tuple = heap_modify_tuple(tuple, RelationGetDescr(rel), values, nulls, replace);
+		CatalogTupleUpdate(rel, &tuple->t_self, tuple);
+	}
+	table_close(rel, NoLock);
+	CommandCounterIncrement();
+}
+
+/* --- view_position --- */
+
+static SysScanDesc
+begin_positions(Relation rel, int view_id, const char *topic, int32 partition, ScanKey keys)
+{
+	int			nkeys = 1;
+
+	ScanKeyInit(&keys[0], Anum_pos_view_id, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(view_id));
+	if (topic)
+	{
+		ScanKeyInit(&keys[1], Anum_pos_topic, BTEqualStrategyNumber, F_TEXTEQ,
+					CStringGetTextDatum(topic));
+		ScanKeyInit(&keys[2], Anum_pos_partition, BTEqualStrategyNumber, F_INT4EQ,
+					Int32GetDatum(partition));
+		nkeys = 3;
+	}
+	return systable_beginscan(rel, sa_catalog_relation("view_position_pkey"), true, NULL, nkeys, keys);
+}
+
+static TimestampTz
+nullable_time(Datum value, bool isnull)
+{
+	return isnull ? DT_NOBEGIN : DatumGetInt64(value);
+}
+
+List *
+sa_catalog_positions(int view_id)
+{
+	Relation	rel = table_open(sa_catalog_relation("view_position"), AccessShareLock);
+	List	   *result = NIL;
+	ScanKeyData keys[3];
+	SysScanDesc scan = begin_positions(rel, view_id, NULL, 0, keys);
+	HeapTuple	tuple;
+
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		SaViewPosition *pos = palloc0(sizeof(SaViewPosition));
+		Datum		values[Natts_pos];
+		bool		nulls[Natts_pos];
+
+		heap_deform_tuple(tuple, RelationGetDescr(rel), values, nulls);
+		pos->topic = TextDatumGetCString(values[Anum_pos_topic - 1]);
+		pos->partition = DatumGetInt32(values[Anum_pos_partition - 1]);
+		pos->position = DatumGetInt64(values[Anum_pos_position - 1]);
+		pos->running_max = nullable_time(values[Anum_pos_running_max - 1], nulls[Anum_pos_running_max - 1]);
+		pos->watermark = nullable_time(values[Anum_pos_watermark - 1], nulls[Anum_pos_watermark - 1]);
+		for (int i = 0; i < SA_NCOUNTERS; i++)
+			pos->counters[i] = DatumGetInt64(values[Anum_pos_counters - 1 + i]);
+		result = lappend(result, pos);
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return result;
+}
+
+void
+sa_catalog_save_position(int view_id, const SaViewPosition *pos)
+{
+	Relation	rel = table_open(sa_catalog_relation("view_position"), RowExclusiveLock);
+	ScanKeyData keys[3];
+	SysScanDesc scan = begin_positions(rel, view_id, pos->topic, pos->partition, keys);
+	HeapTuple	old = systable_getnext(scan);
+	HeapTuple	tuple;
+	Datum		values[Natts_pos];
+	bool		nulls[Natts_pos] = {0};
+
+	values[Anum_pos_view_id - 1] = Int32GetDatum(view_id);
+	values[Anum_pos_topic - 1] = CStringGetTextDatum(pos->topic);
+	values[Anum_pos_partition - 1] = Int32GetDatum(pos->partition);
+	values[Anum_pos_position - 1] = Int64GetDatum(pos->position);
+	values[Anum_pos_running_max - 1] = Int64GetDatum(pos->running_max);
+	nulls[Anum_pos_running_max - 1] = TIMESTAMP_IS_NOBEGIN(pos->running_max);
+	values[Anum_pos_watermark - 1] = Int64GetDatum(pos->watermark);
+	nulls[Anum_pos_watermark - 1] = TIMESTAMP_IS_NOBEGIN(pos->watermark);
+	for (int i = 0; i < SA_NCOUNTERS; i++)
+		values[Anum_pos_counters - 1 + i] = Int64GetDatum(pos->counters[i]);
+	tuple = heap_form_tuple(RelationGetDescr(rel), values, nulls);
+	if (HeapTupleIsValid(old))
+		CatalogTupleUpdate(rel, &old->t_self, tuple);
+	else
+		CatalogTupleInsert(rel, tuple);
+	heap_freetuple(tuple);
+	systable_endscan(scan);
+	table_close(rel, NoLock);
+}
+
+static void
+delete_positions(int view_id)
+{
+	Relation	rel = table_open(sa_catalog_relation("view_position"), RowExclusiveLock);
+	ScanKeyData keys[3];
+	SysScanDesc scan = begin_positions(rel, view_id, NULL, 0, keys);
+	HeapTuple	tuple;
+
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+		CatalogTupleDelete(rel, &tuple->t_self);
+	systable_endscan(scan);
+	table_close(rel, NoLock);
+}
+
+void
+sa_catalog_delete_view(Oid view)
+{
+	Relation	rel = table_open(sa_catalog_relation("view_config"), RowExclusiveLock);
+	HeapTuple	tuple = find_view_tuple(rel, view);
+
+	if (HeapTupleIsValid(tuple))
+	{
+		delete_positions(read_view(tuple, RelationGetDescr(rel))->id);
+		CatalogTupleDelete(rel, &tuple->t_self);
+	}
+	table_close(rel, NoLock);
+	CommandCounterIncrement();
+}
+
+/* --- streams --- */
+
+/* Delete the rows of a table of ours that have this stream in this column. */
+static void
+delete_of_stream(const char *table, const char *column, Oid stream)
+{
+	Relation	rel = table_open(sa_catalog_relation(table), RowExclusiveLock);
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+
+	ScanKeyInit(&key, get_attnum(RelationGetRelid(rel), column), BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(stream));
+	scan = systable_beginscan(rel, InvalidOid, false, NULL, 1, &key);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+		CatalogTupleDelete(rel, &tuple->t_self);
+	systable_endscan(scan);
+	table_close(rel, NoLock);
+}
+
+void
+sa_catalog_forget_stream(Oid stream)
+{
+	static const char *const tables[] = {
+		"staged_order", "staged_segment", "staged_stream", "dead_letter", "stream_counter"
+	};
+
+	for (int i = 0; i < lengthof(tables); i++)
+		delete_of_stream(tables[i], "stream", stream);
+	CommandCounterIncrement();
+}

@@ -1,0 +1,86 @@
+/*
+ * catalog.h
+ *		The configuration tables of schema stream_agg: views, their positions and counters.
+ *
+ * All access is from C with the rights of nobody: callers have checked who may do what.
+ */
+#ifndef SA_CATALOG_H
+#define SA_CATALOG_H
+
+#include "datatype/timestamp.h"
+#include "nodes/pg_list.h"
+#include "option.h"
+
+/* What became of the records read, each counted once (DESIGN.md 2.4); late_windows counts pairs. */
+typedef enum SaCounter
+{
+	SA_READ,
+	SA_SKIPPED,
+	SA_TOMBSTONE,
+	SA_MALFORMED,
+	SA_NULL_TIME,
+	SA_FUTURE,
+	SA_DUPLICATE,
+	SA_FAILED,
+	SA_FILTERED,
+	SA_LATE,
+	SA_ACCEPTED,
+	SA_LATE_WINDOWS
+} SaCounter;
+
+#define SA_NCOUNTERS (SA_LATE_WINDOWS + 1)
+
+typedef struct SaViewConfig
+{
+	int			id;
+	Oid			view;			/* the result table */
+	Oid			definition;
+	Oid			state;			/* InvalidOid: the view needs no log */
+	Oid			stream;
+	Oid			database;		/* where it runs; InvalidOid: waits for resume */
+	const char *status;
+	const char *message;
+	List	   *options;		/* of DefElem */
+	List	   *settings;		/* of DefElem: name and value of settings at creation */
+} SaViewConfig;
+
+#define SA_STATUS_RUNNING	"running"
+#define SA_STATUS_PAUSED	"paused"
+#define SA_STATUS_FAILED	"failed"
+
+/* A view's place in one partition, as committed. */
+typedef struct SaViewPosition
+{
+	const char *topic;
+	int32		partition;
+	int64		position;
+	TimestampTz running_max;	/* DT_NOBEGIN: none yet */
+	TimestampTz watermark;		/* DT_NOBEGIN: not known yet */
+	int64		counters[SA_NCOUNTERS];
+} SaViewPosition;
+
+/* OID of a relation in schema stream_agg; errors when the extension is not there. */
+extern Oid	sa_catalog_relation(const char *name);
+
+/* False where the extension is not installed in this database. */
+extern bool sa_catalog_exists(void);
+
+/* In CurrentMemoryContext; NULL when there is none. */
+extern SaViewConfig *sa_catalog_view(Oid view);
+extern List *sa_catalog_views(Oid stream);	/* of SaViewConfig, by id */
+
+/* Streams that have a view running (or failed, or paused) in this database. */
+extern List *sa_catalog_running_streams(void);
+
+extern int	sa_catalog_next_id(void);
+extern void sa_catalog_insert_view(const SaViewConfig *config);
+extern void sa_catalog_set_status(Oid view, const char *status, const char *message);
+extern void sa_catalog_delete_view(Oid view);
+
+/* A stream is being dropped: everything kept about it goes. */
+extern void sa_catalog_forget_stream(Oid stream);
+
+extern List *sa_catalog_positions(int view_id); /* of SaViewPosition */
+extern void sa_catalog_save_position(int view_id, const SaViewPosition *position);
+
+#endif							/* SA_CATALOG_H */

@@ -1,0 +1,41 @@
+/*
+ * commit.h
+ *		What commits together with a view's results: its positions, running maxima, watermarks, counters.
+ */
+#ifndef SA_COMMIT_H
+#define SA_COMMIT_H
+
+#include "batch.h"
+#include "catalog.h"
+
+/* What became of an event in one view. */
+typedef enum SaOutcome
+{
+	SA_OUTCOME_FILTERED,		/* until a row of it comes out of the query */
+	SA_OUTCOME_LATE,
+	SA_OUTCOME_ACCEPTED,
+	SA_OUTCOME_FAILED
+} SaOutcome;
+
+/*
+ * The view's places after this batch, from those before it (lists of SaViewPosition): advanced to the
+ * batch's end, running maxima and watermarks moved forward, outcomes (one per event) counted.  In
+ * CurrentMemoryContext.
+ */
+extern List *sa_commit_advance(List *before, const SaBatch *batch, const uint8 *outcomes, const int64 *late_windows,
+							   int64 delay);
+
+/* The view's watermark: the minimum over its partitions; DT_NOBEGIN while one is not known. */
+extern TimestampTz sa_commit_watermark(List *positions);
+
+/* A deep copy in CurrentMemoryContext. */
+extern List *sa_commit_copy(List *positions);
+
+extern void sa_commit_save(int view_id, List *positions);
+
+/* Sum of a counter over partitions. */
+extern int64 sa_commit_counter(List *positions, SaCounter counter);
+
+extern SaViewPosition *sa_commit_find(List *positions, const char *topic, int32 partition);
+
+#endif							/* SA_COMMIT_H */

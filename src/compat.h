@@ -1,0 +1,124 @@
+/*
+ * compat.h
+ *		The only place that knows which PostgreSQL version it is compiled against.
+ *
+ * Each entry names what changed upstream.  Supported: 15, 17, 18 (16 comes along for free).
+ */
+#ifndef SA_COMPAT_H
+#define SA_COMPAT_H
+
+#if PG_VERSION_NUM < 150000
+#error "stream_agg needs PostgreSQL 15 or newer"
+#endif
+
+/* 16: guc tables got their own header; variable substitution moved there. */
+#if PG_VERSION_NUM >= 160000
+#include "utils/guc_hooks.h"
+#endif
+
+/* 16: permission info moved from the range table to Query.rteperminfos. */
+#if PG_VERSION_NUM >= 160000
+#include "parser/parse_relation.h"
+#define sa_check_query_permissions(query) \
+	((void) ExecCheckPermissions((query)->rtable, (query)->rteperminfos, true))
+#else
+#define sa_check_query_permissions(query) ((void) ExecCheckRTPerms((query)->rtable, true))
+#endif
+
+/* 16: flatten_join_alias_vars takes a PlannerInfo. */
+#if PG_VERSION_NUM >= 160000
+#define sa_flatten_join_aliases(query, node) flatten_join_alias_vars(NULL, query, node)
+#else
+#define sa_flatten_join_aliases(query, node) flatten_join_alias_vars(query, node)
+#endif
+
+/* 18: grouped expressions are Vars of an RTE of their own. */
+#if PG_VERSION_NUM >= 180000
+#define sa_flatten_groups(query, node) \
+	((query)->hasGroupRTE ? flatten_group_exprs(NULL, query, node) : (node))
+#define sa_forget_groups(query) ((query)->hasGroupRTE = false)
+#else
+#define sa_flatten_groups(query, node) (node)
+#define sa_forget_groups(query) ((void) 0)
+#endif
+
+/* 16: relfilenode became relfilenumber (and RelFileNode RelFileLocator). */
+#if PG_VERSION_NUM >= 160000
+#define sa_relation_filenumber(rel) ((rel)->rd_locator.relNumber)
+#define sa_set_new_relfilenumber(rel) RelationSetNewRelfilenumber(rel, (rel)->rd_rel->relpersistence)
+#else
+#define sa_relation_filenumber(rel) ((rel)->rd_node.relNode)
+#define sa_set_new_relfilenumber(rel) RelationSetNewRelfilenode(rel, (rel)->rd_rel->relpersistence)
+#endif
+
+/* 16: ExecInsertIndexTuples learnt onlySummarizing; table_tuple_update reports TU_UpdateIndexes. */
+#if PG_VERSION_NUM >= 160000
+#define sa_insert_index_tuples(rri, slot, estate) \
+	ExecInsertIndexTuples(rri, slot, estate, false, false, NULL, NIL, false)
+#else
+#define sa_insert_index_tuples(rri, slot, estate) \
+	ExecInsertIndexTuples(rri, slot, estate, false, false, NULL, NIL)
+#endif
+
+/* 16: the executor is told of permission infos; 18: and of relations left after pruning. */
+#if PG_VERSION_NUM >= 180000
+#define sa_init_range_table(estate, rte) \
+	ExecInitRangeTable(estate, list_make1(rte), NIL, bms_make_singleton(1))
+#elif PG_VERSION_NUM >= 160000
+#define sa_init_range_table(estate, rte) ExecInitRangeTable(estate, list_make1(rte), NIL)
+#else
+#define sa_init_range_table(estate, rte) ExecInitRangeTable(estate, list_make1(rte))
+#endif
+
+/* 16: object_ownercheck replaces one function per catalog. */
+#if PG_VERSION_NUM >= 160000
+#define sa_class_ownercheck(relid, roleid) object_ownercheck(RelationRelationId, relid, roleid)
+#else
+#define sa_class_ownercheck(relid, roleid) pg_class_ownercheck(relid, roleid)
+#endif
+
+/* 17: the worker's main function gets its Datum, and PGPROC.backendId became vxid.procNumber. */
+#if PG_VERSION_NUM >= 170000
+#define sa_my_proc_number() ((int) MyProcNumber)
+#else
+#define sa_my_proc_number() ((int) MyBackendId)
+#endif
+
+/* 18: ExecutorRun lost execute_once. */
+#if PG_VERSION_NUM >= 180000
+#define sa_executor_run(desc, direction, count) ExecutorRun(desc, direction, count)
+#else
+#define sa_executor_run(desc, direction, count) ExecutorRun(desc, direction, count, true)
+#endif
+
+/* 18: CreateQueryDesc and pg_plan_query signatures are unchanged; index scans count searches. */
+#if PG_VERSION_NUM >= 180000
+#define sa_index_beginscan(heap, index, snapshot, nkeys) \
+	index_beginscan(heap, index, snapshot, NULL, nkeys, 0)
+#else
+#define sa_index_beginscan(heap, index, snapshot, nkeys) \
+	index_beginscan(heap, index, snapshot, nkeys, 0)
+#endif
+
+/* 18: PG_MODULE_MAGIC_EXT, and ForeignPath lost nothing but gained disabled_nodes and fdw_restrictinfo. */
+#if PG_VERSION_NUM >= 180000
+#define sa_create_foreignscan_path(root, rel, rows, startup, total) \
+	create_foreignscan_path(root, rel, NULL, rows, 0, startup, total, NIL, rel->lateral_relids, NULL, NIL, NIL)
+#elif PG_VERSION_NUM >= 170000
+#define sa_create_foreignscan_path(root, rel, rows, startup, total) \
+	create_foreignscan_path(root, rel, NULL, rows, startup, total, NIL, rel->lateral_relids, NULL, NIL, NIL)
+#else
+#define sa_create_foreignscan_path(root, rel, rows, startup, total) \
+	create_foreignscan_path(root, rel, NULL, rows, startup, total, NIL, rel->lateral_relids, NULL, NIL)
+#endif
+
+/* 16: ExecuteTruncateGuts learnt run_as_table_owner. */
+#if PG_VERSION_NUM >= 160000
+#define sa_truncate_relation(rel) \
+	ExecuteTruncateGuts(list_make1(rel), list_make1_oid(RelationGetRelid(rel)), NIL, DROP_RESTRICT, false, false)
+#else
+#define sa_truncate_relation(rel) \
+	ExecuteTruncateGuts(list_make1(rel), list_make1_oid(RelationGetRelid(rel)), NIL, DROP_RESTRICT, false)
+#endif
+
+#endif							/* SA_COMPAT_H */

@@ -1,0 +1,760 @@
+/*
+ * ddl.c
+ *		CREATE MATERIALIZED VIEW ... WITH (stream_agg.continuous) and everything else that commands do to
+ *		continuous views and streams.
+ *
+ * Invariant: a view consists of its result table, its definition (a view in schema stream_agg), its state
+ * log if it needs one, and its row in view_config; the three others belong to the result table by
+ * internal dependencies, so that PostgreSQL drops them together.  Everything is transactional: workers
+ * hear of it at commit.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/relation.h"
+#include "access/sysattr.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/dependency.h"
+#include "catalog/namespace.h"
+#include "catalog/objectaccess.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_constraint.h"
+#include "catalog/pg_namespace.h"
+#include "catalog/pg_trigger.h"
+#include "commands/dbcommands.h"
+#include "commands/defrem.h"
+#include "commands/tablecmds.h"
+#include "commands/view.h"
+#include "executor/executor.h"
+#include "executor/spi.h"
+#include "foreign/foreign.h"
+#include "miscadmin.h"
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "parser/parse_node.h"
+#include "tcop/utility.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+
+#include "catalog.h"
+#include "compat.h"
+#include "ddl.h"
+#include "query.h"
+#include "slot.h"
+#include "source.h"
+#include "state.h"
+
+#define NAMESPACE "stream_agg"
+
+/* Settings that change what an expression means; kept with the view. */
+static const char *const kept_settings[] = {
+	"TimeZone", "DateStyle", "IntervalStyle", "extra_float_digits"
+};
+
+static ProcessUtility_hook_type prev_process_utility = NULL;
+static object_access_hook_type prev_object_access = NULL;
+
+/* --- creating a view --- */
+
+/* What is being created. */
+typedef struct NewView
+{
+	CreateTableAsStmt *stmt;
+	Query	   *query;
+	SaQuery    *split;
+	List	   *option_defs;	/* the view's own */
+	List	   *storage_defs;	/* the result table's */
+	SaViewOptions options;
+	int			id;
+	Oid			owner;
+	Oid			definition;
+	Oid			result;
+	Oid			state;
+	const char *name;			/* of the result table, qualified and quoted */
+} NewView;
+
+static bool
+is_ours(DefElem *def)
+{
+	return def->defnamespace && strcmp(def->defnamespace, NAMESPACE) == 0;
+}
+
+static bool
+has_our_options(List *options)
+{
+	ListCell   *lc;
+
+	foreach(lc, options)
+		if (is_ours(lfirst(lc)))
+			return true;
+	return false;
+}
+
+/* The view's options, the table's, and the word that makes it continuous. */
+static void
+sort_options(NewView *new)
+{
+	bool		continuous = false;
+	ListCell   *lc;
+
+	foreach(lc, new->stmt->into->options)
+	{
+		DefElem    *def = lfirst(lc);
+
+		if (!is_ours(def))
+			new->storage_defs = lappend(new->storage_defs, def);
+		else if (strcmp(def->defname, "continuous") == 0)
+			continuous = defGetBoolean(def);
+		else
+			new->option_defs = lappend(new->option_defs, def);
+	}
+	if (!continuous)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("options of schema \"stream_agg\" need \"stream_agg.continuous\""),
+				 errhint("Use CREATE MATERIALIZED VIEW ... WITH (stream_agg.continuous, ...).")));
+	sa_option_view(new->option_defs, &new->options);
+}
+
+static int64
+delay_of_stream(Oid stream)
+{
+	Relation	rel = table_open(stream, AccessShareLock);
+	int64		delay = sa_option_stream(rel)->watermark;
+
+	table_close(rel, NoLock);
+	return delay;
+}
+
+static void
+check_view(NewView *new, ParseState *pstate)
+{
+	int64		delay;
+
+	if (new->stmt->into->rel->relpersistence != RELPERSISTENCE_PERMANENT)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("a continuous view cannot be temporary or unlogged"),
+				 errdetail("Its result and its position must survive together.")));
+	sa_check_query_permissions(new->query);
+	new->split = sa_query_split(new->query, pstate);
+	delay = new->options.watermark != SA_NO_DELAY ? new->options.watermark : delay_of_stream(new->split->stream);
+	sa_query_check_mode(new->split, new->options.output_mode, delay);
+}
+
+/* The owner of schema stream_agg, who may create what users may not. */
+static Oid
+extension_owner(void)
+{
+	HeapTuple	tuple = SearchSysCache1(NAMESPACEOID, ObjectIdGetDatum(get_namespace_oid(NAMESPACE, false)));
+	Oid			owner = ((Form_pg_namespace) GETSTRUCT(tuple))->nspowner;
+
+	ReleaseSysCache(tuple);
+	return owner;
+}
+
+/* The select list as column definitions, under the names of the column list where there is one. */
+static List *
+column_definitions(NewView *new)
+{
+	List	   *columns = NIL;
+	ListCell   *name = list_head(new->stmt->into->colNames);
+	ListCell   *lc;
+
+	foreach(lc, new->query->targetList)
+	{
+		TargetEntry *tle = lfirst(lc);
+
+		if (tle->resjunk)
+			continue;
+		if (name)
+		{
+			tle->resname = pstrdup(strVal(lfirst(name)));
+			name = lnext(new->stmt->into->colNames, name);
+		}
+		columns = lappend(columns, makeColumnDef(tle->resname, exprType((Node *) tle->expr),
+												 exprTypmod((Node *) tle->expr), exprCollation((Node *) tle->expr)));
+	}
+	if (name)
+		ereport(ERROR,
+				(errcode(ERRCODE_SYNTAX_ERROR),
+				 errmsg("too many column names were specified")));
+	return columns;
+}
+
+/* The definition: a real view, so that PostgreSQL tracks what it depends on. */
+static void
+create_definition(NewView *new)
+{
+	CreateStmt *create = makeNode(CreateStmt);
+
+	create->relation = makeRangeVar(NAMESPACE, psprintf("definition_%d", new->id), -1);
+	create->relation->relpersistence = RELPERSISTENCE_PERMANENT;
+	create->tableElts = column_definitions(new);
+	create->oncommit = ONCOMMIT_NOOP;
+	new->definition = DefineRelation(create, RELKIND_VIEW, new->owner, NULL, NULL).objectId;
+	CommandCounterIncrement();
+	StoreViewQuery(new->definition, copyObject(new->query), false);
+	CommandCounterIncrement();
+}
+
+static void
+run_sql(const char *sql)
+{
+	int			result = SPI_execute(sql, false, 0);
+
+	if (result != SPI_OK_UTILITY)
+		elog(ERROR, "SPI_execute failed: %s", SPI_result_code_string(result));
+}
+
+/* The table's own options as they were written, with a fillfactor that keeps updates on the page. */
+static const char *
+storage_options(NewView *new)
+{
+	StringInfoData sql;
+	bool		has_fillfactor = false;
+	const char *separator = " WITH (";
+	ListCell   *lc;
+
+	initStringInfo(&sql);
+	foreach(lc, new->storage_defs)
+	{
+		DefElem    *def = lfirst(lc);
+
+		has_fillfactor |= strcmp(def->defname, "fillfactor") == 0;
+		appendStringInfoString(&sql, separator);
+		if (def->defnamespace)
+			appendStringInfo(&sql, "%s.", quote_identifier(def->defnamespace));
+		appendStringInfo(&sql, "%s = %s", quote_identifier(def->defname), quote_literal_cstr(defGetString(def)));
+		separator = ", ";
+	}
+	if (!has_fillfactor && new->options.output_mode != SA_APPEND && !new->split->transform)
+	{
+		appendStringInfo(&sql, "%sfillfactor = 50", separator);
+		separator = ", ";
+	}
+	if (separator[0] == ',')
+		appendStringInfoChar(&sql, ')');
+	return sql.data;
+}
+
+static void
+create_result_table(NewView *new)
+{
+	IntoClause *into = new->stmt->into;
+	StringInfoData sql;
+
+	initStringInfo(&sql);
+	appendStringInfo(&sql, "CREATE TABLE %s (LIKE stream_agg.definition_%d)", new->name, new->id);
+	if (into->accessMethod)
+		appendStringInfo(&sql, " USING %s", quote_identifier(into->accessMethod));
+	appendStringInfoString(&sql, storage_options(new));
+	if (into->tableSpaceName)
+		appendStringInfo(&sql, " TABLESPACE %s", quote_identifier(into->tableSpaceName));
+	run_sql(sql.data);
+	new->result = RangeVarGetRelid(into->rel, NoLock, false);
+}
+
+/* The key: the window first, then the other grouping columns. */
+static void
+create_key(NewView *new)
+{
+	SaQuery    *split = new->split;
+	StringInfoData columns;
+	bool		nullable = false;
+	const char *separator = "";
+
+	if (split->transform || (split->nkeys == 0 && !split->windowed))
+	{
+		run_sql(psprintf("ALTER TABLE %s REPLICA IDENTITY FULL", new->name));
+		return;
+	}
+	initStringInfo(&columns);
+	if (split->windowed)
+	{
+		AttrNumber	attr = split->start_result ? split->start_result : split->end_result;
+
+		appendStringInfoString(&columns, quote_identifier(get_attname(new->result, attr, false)));
+		separator = ", ";
+	}
+	for (int i = 0; i < split->nkeys; i++)
+	{
+		appendStringInfo(&columns, "%s%s", separator,
+						 quote_identifier(get_attname(new->result, split->keys[i].result, false)));
+		separator = ", ";
+		nullable |= split->keys[i].nullable;
+	}
+	run_sql(psprintf("ALTER TABLE %s ADD %s (%s)", new->name,
+					 nullable ? "UNIQUE NULLS NOT DISTINCT" : "PRIMARY KEY", columns.data));
+	if (nullable)
+		run_sql(psprintf("ALTER TABLE %s REPLICA IDENTITY FULL", new->name));
+}
+
+/* Direct changes are refused by a statement trigger, which the worker's row writes do not fire. */
+static void
+create_guard(NewView *new)
+{
+	run_sql(psprintf("CREATE TRIGGER stream_agg_guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON %s"
+					 " FOR EACH STATEMENT EXECUTE FUNCTION stream_agg.guard()", new->name));
+}
+
+/* The state log, for aggregates whose result is not their state. */
+static void
+create_state(NewView *new)
+{
+	if (!sa_state_needs_log(new->split, new->options.output_mode))
+		return;
+	run_sql(psprintf("CREATE TABLE stream_agg.state_%d (seq bigint NOT NULL, window_start bigint NOT NULL,"
+					 " window_end bigint NOT NULL, data bytea NOT NULL)"
+					 " WITH (toast_tuple_target = 8160, autovacuum_vacuum_scale_factor = 0.2)", new->id));
+	run_sql(psprintf("ALTER TABLE stream_agg.state_%d ALTER data SET STORAGE EXTERNAL", new->id));
+	run_sql(psprintf("ALTER TABLE stream_agg.state_%d OWNER TO %s", new->id,
+					 quote_identifier(GetUserNameFromId(new->owner, false))));
+	new->state = get_relname_relid(psprintf("state_%d", new->id), get_namespace_oid(NAMESPACE, false));
+}
+
+static void
+belongs_to_result(NewView *new, Oid relid)
+{
+	ObjectAddress part;
+	ObjectAddress whole;
+
+	if (!OidIsValid(relid))
+		return;
+	ObjectAddressSet(part, RelationRelationId, relid);
+	ObjectAddressSet(whole, RelationRelationId, new->result);
+	recordDependencyOn(&part, &whole, DEPENDENCY_INTERNAL);
+}
+
+static List *
+current_settings(void)
+{
+	List	   *settings = NIL;
+
+	for (int i = 0; i < lengthof(kept_settings); i++)
+		settings = lappend(settings, makeDefElem(pstrdup(kept_settings[i]),
+												 (Node *) makeString(pstrdup(GetConfigOption(kept_settings[i], false, false))),
+												 -1));
+	return settings;
+}
+
+static void
+register_view(NewView *new, List *settings)
+{
+	SaViewConfig config = {
+		.id = new->id,
+		.view = new->result,
+		.definition = new->definition,
+		.state = new->state,
+		.stream = new->split->stream,
+		.database = MyDatabaseId,
+		.status = SA_STATUS_RUNNING,
+		.options = new->option_defs,
+		.settings = settings
+	};
+
+	belongs_to_result(new, new->definition);
+	belongs_to_result(new, new->state);
+	sa_catalog_insert_view(&config);
+	sa_slot_want_at_commit(new->split->stream);
+}
+
+/* Run part of the creation as the extension's owner. */
+static void
+as_extension_owner(NewView *new, void (*fn) (NewView *new))
+{
+	Oid			save_user;
+	int			save_context;
+
+	GetUserIdAndSecContext(&save_user, &save_context);
+	SetUserIdAndSecContext(extension_owner(), save_context | SECURITY_LOCAL_USERID_CHANGE);
+	fn(new);
+	SetUserIdAndSecContext(save_user, save_context);
+}
+
+static void
+create_parts(NewView *new)
+{
+	List	   *settings = current_settings();
+	int			save_nest = NewGUCNestLevel();
+
+	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
+							 false);
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	new->id = sa_catalog_next_id();
+	as_extension_owner(new, create_definition);
+	create_result_table(new);
+	create_key(new);
+	create_guard(new);
+	as_extension_owner(new, create_state);
+	register_view(new, settings);
+	SPI_finish();
+	AtEOXact_GUC(false, save_nest);
+}
+
+static void
+create_view(CreateTableAsStmt *stmt, const char *query_string)
+{
+	NewView		new = {.stmt = stmt, .query = copyObject(castNode(Query, stmt->query)), .owner = GetUserId()};
+	ParseState *pstate = make_parsestate(NULL);
+	RangeVar   *rel = stmt->into->rel;
+	Oid			nsp;
+
+	pstate->p_sourcetext = query_string;
+	PreventCommandIfReadOnly("CREATE MATERIALIZED VIEW");
+	sa_slot_require();
+	(void) sa_catalog_relation("view_config");
+	sort_options(&new);
+	nsp = RangeVarGetCreationNamespace(rel);
+	if (OidIsValid(get_relname_relid(rel->relname, nsp)))
+	{
+		ereport(stmt->if_not_exists ? NOTICE : ERROR,
+				(errcode(ERRCODE_DUPLICATE_TABLE),
+				 errmsg(stmt->if_not_exists ? "relation \"%s\" already exists, skipping" :
+						"relation \"%s\" already exists", rel->relname)));
+		return;
+	}
+	check_view(&new, pstate);
+	rel->schemaname = get_namespace_name(nsp);
+	new.name = quote_qualified_identifier(rel->schemaname, rel->relname);
+	create_parts(&new);
+	sa_query_free(new.split);
+	free_parsestate(pstate);
+}
+
+/* --- dropping --- */
+
+static Oid
+continuous_view_of(List *name)
+{
+	Oid			relid = RangeVarGetRelid(makeRangeVarFromNameList(name), NoLock, true);
+
+	return OidIsValid(relid) && sa_catalog_exists() && sa_catalog_view(relid) ? relid : InvalidOid;
+}
+
+/* DROP MATERIALIZED VIEW of continuous views drops their result tables. */
+static DropStmt *
+split_drop(DropStmt *drop)
+{
+	DropStmt   *tables = copyObject(drop);
+	List	   *matviews = NIL;
+	ListCell   *lc;
+
+	tables->removeType = OBJECT_TABLE;
+	tables->objects = NIL;
+	foreach(lc, drop->objects)
+	{
+		if (OidIsValid(continuous_view_of(lfirst(lc))))
+			tables->objects = lappend(tables->objects, lfirst(lc));
+		else
+			matviews = lappend(matviews, lfirst(lc));
+	}
+	drop->objects = matviews;
+	return tables->objects == NIL ? NULL : tables;
+}
+
+static void
+relation_dropped(Oid relid)
+{
+	char		relkind = get_rel_relkind(relid);
+	SaViewConfig *config;
+
+	if ((relkind != RELKIND_RELATION && relkind != RELKIND_FOREIGN_TABLE) || !sa_catalog_exists())
+		return;
+	if (relkind == RELKIND_RELATION && (config = sa_catalog_view(relid)) != NULL)
+	{
+		sa_catalog_delete_view(relid);
+		sa_slot_want_at_commit(config->stream);
+	}
+	else if (relkind == RELKIND_FOREIGN_TABLE && sa_option_is_stream(relid))
+		sa_catalog_forget_stream(relid);
+}
+
+static void
+object_accessed(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id, void *arg)
+{
+	if (prev_object_access)
+		prev_object_access(access, class_id, object_id, sub_id, arg);
+	if (access == OAT_DROP && class_id == RelationRelationId && sub_id == 0)
+		relation_dropped(object_id);
+}
+
+/* --- what may not be done to result tables --- */
+
+static SaViewConfig *
+view_of_rangevar(RangeVar *rel)
+{
+	Oid			relid = RangeVarGetRelid(rel, NoLock, true);
+
+	if (!OidIsValid(relid) || get_rel_relkind(relid) != RELKIND_RELATION || !sa_catalog_exists())
+		return NULL;
+	return sa_catalog_view(relid);
+}
+
+static void
+refuse_change(const char *what, const char *name, const char *hint)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("cannot %s continuous view \"%s\"", what, name),
+			 errhint("%s", hint)));
+}
+
+/* The view's own columns come first in its table; users' columns after them. */
+static int
+own_columns(SaViewConfig *config)
+{
+	Relation	rel = table_open(config->definition, AccessShareLock);
+	int			n = RelationGetNumberOfAttributes(rel);
+
+	table_close(rel, NoLock);
+	return n;
+}
+
+/* A primary key or unique constraint over the view's own columns. */
+static bool
+is_key_constraint(Oid relid, const char *name, int own)
+{
+	Oid			conoid = get_relation_constraint_oid(relid, name, true);
+	HeapTuple	tuple = SearchSysCache1(CONSTROID, ObjectIdGetDatum(conoid));
+	char		contype;
+	Bitmapset  *columns;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	contype = ((Form_pg_constraint) GETSTRUCT(tuple))->contype;
+	ReleaseSysCache(tuple);
+	if (contype != CONSTRAINT_PRIMARY && contype != CONSTRAINT_UNIQUE)
+		return false;
+	columns = get_relation_constraint_attnos(relid, name, true, &conoid);
+	for (int i = -1; (i = bms_next_member(columns, i)) >= 0;)
+		if (i + FirstLowInvalidHeapAttributeNumber > own)
+			return false;
+	return true;
+}
+
+static void
+check_alter_column(SaViewConfig *config, AlterTableCmd *cmd, const char *relname)
+{
+	AttrNumber	attr = cmd->name ? get_attnum(config->view, cmd->name) : InvalidAttrNumber;
+	int			own = own_columns(config);
+
+	switch (cmd->subtype)
+	{
+		case AT_DropColumn:
+		case AT_AlterColumnType:
+		case AT_DropNotNull:
+			if (attr > 0 && attr <= own)
+				refuse_change("change a column of", relname,
+							  "The columns of its select list belong to the view; drop it and create another one.");
+			break;
+		case AT_DropConstraint:
+			if (is_key_constraint(config->view, cmd->name, own))
+				refuse_change("drop the key of", relname, "The worker keeps groups apart by it.");
+			break;
+		case AT_AttachPartition:
+		case AT_AddInherit:
+		case AT_SetUnLogged:
+			refuse_change("change the kind of", relname, "Its result table is an ordinary, logged table.");
+			break;
+		default:
+			break;
+	}
+}
+
+static void
+check_alter(AlterTableStmt *alter)
+{
+	SaViewConfig *config = view_of_rangevar(alter->relation);
+	ListCell   *lc;
+
+	if (config == NULL)
+		return;
+	foreach(lc, alter->cmds)
+		check_alter_column(config, lfirst_node(AlterTableCmd, lc), alter->relation->relname);
+}
+
+static void
+check_trigger(CreateTrigStmt *trigger)
+{
+	if (trigger->row && (trigger->timing & TRIGGER_TYPE_TIMING_MASK) == TRIGGER_TYPE_BEFORE &&
+		view_of_rangevar(trigger->relation))
+		refuse_change("create a BEFORE ROW trigger on", trigger->relation->relname,
+					  "It could change what the view writes; use an AFTER trigger.");
+}
+
+/* Owner changes must reach the parts that are no longer visible. */
+static void
+follow_owner(AlterTableStmt *alter)
+{
+	SaViewConfig *config = view_of_rangevar(alter->relation);
+	ListCell   *lc;
+
+	if (config == NULL)
+		return;
+	foreach(lc, alter->cmds)
+	{
+		if (lfirst_node(AlterTableCmd, lc)->subtype == AT_ChangeOwner)
+		{
+			Relation	rel = table_open(config->view, AccessShareLock);
+			Oid			owner = rel->rd_rel->relowner;
+
+			table_close(rel, NoLock);
+			ATExecChangeOwner(config->definition, owner, true, AccessExclusiveLock);
+			if (OidIsValid(config->state))
+				ATExecChangeOwner(config->state, owner, true, AccessExclusiveLock);
+			return;
+		}
+	}
+}
+
+/* --- streams --- */
+
+static void
+stream_created(CreateForeignTableStmt *create)
+{
+	Oid			relid;
+	ForeignServer *server = GetForeignServerByName(create->servername, true);
+	Relation	rel;
+	SaStreamOptions *options;
+
+	if (server == NULL || strcmp(GetForeignDataWrapper(server->fdwid)->fdwname, "stream_agg") != 0)
+		return;
+	relid = RangeVarGetRelid(create->base.relation, NoLock, true);
+	if (!OidIsValid(relid) || !sa_option_is_stream(relid))
+		return;
+	CommandCounterIncrement();
+	rel = table_open(relid, AccessShareLock);
+	options = sa_option_stream(rel);	/* errors here are the user's */
+	table_close(rel, NoLock);
+	if (sa_source_routine(options->source)->prepare)
+		sa_source_routine(options->source)->prepare(relid);
+}
+
+/* --- databases: our workers leave first --- */
+
+static Oid
+database_to_leave(Node *stmt)
+{
+	ListCell   *lc;
+
+	switch (nodeTag(stmt))
+	{
+		case T_DropdbStmt:
+			return get_database_oid(((DropdbStmt *) stmt)->dbname, true);
+		case T_RenameStmt:
+			if (((RenameStmt *) stmt)->renameType == OBJECT_DATABASE)
+				return get_database_oid(((RenameStmt *) stmt)->subname, true);
+			break;
+		case T_AlterDatabaseStmt:
+			foreach(lc, ((AlterDatabaseStmt *) stmt)->options)
+				if (strcmp(lfirst_node(DefElem, lc)->defname, "tablespace") == 0)
+					return get_database_oid(((AlterDatabaseStmt *) stmt)->dbname, true);
+			break;
+		case T_CreatedbStmt:
+			foreach(lc, ((CreatedbStmt *) stmt)->options)
+				if (strcmp(lfirst_node(DefElem, lc)->defname, "template") == 0)
+					return get_database_oid(defGetString(lfirst(lc)), true);
+			break;
+		default:
+			break;
+	}
+	return InvalidOid;
+}
+
+/* --- the hook --- */
+
+/* What must be checked or rewritten before PostgreSQL runs the command.  True: done with it. */
+static bool
+before_command(Node *stmt, const char *query_string)
+{
+	switch (nodeTag(stmt))
+	{
+		case T_CreateTableAsStmt:
+			{
+				CreateTableAsStmt *create = (CreateTableAsStmt *) stmt;
+
+				if (create->objtype != OBJECT_MATVIEW || !has_our_options(create->into->options))
+					return false;
+				create_view(create, query_string);
+				return true;
+			}
+		case T_AlterTableStmt:
+			check_alter((AlterTableStmt *) stmt);
+			return false;
+		case T_CreateTrigStmt:
+			check_trigger((CreateTrigStmt *) stmt);
+			return false;
+		default:
+			return false;
+	}
+}
+
+static void
+after_command(Node *stmt)
+{
+	switch (nodeTag(stmt))
+	{
+		case T_CreateForeignTableStmt:
+			stream_created((CreateForeignTableStmt *) stmt);
+			break;
+		case T_AlterTableStmt:
+			follow_owner((AlterTableStmt *) stmt);
+			break;
+		case T_TransactionStmt:
+			if (((TransactionStmt *) stmt)->kind == TRANS_STMT_COMMIT_PREPARED)
+				sa_slot_wake_database(MyDatabaseId);
+			break;
+		default:
+			break;
+	}
+}
+
+static void
+process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tree, ProcessUtilityContext context,
+				ParamListInfo params, QueryEnvironment *env, DestReceiver *dest, QueryCompletion *qc)
+{
+	ProcessUtility_hook_type next = prev_process_utility ? prev_process_utility : standard_ProcessUtility;
+	Node	   *stmt = pstmt->utilityStmt;
+	Oid			database;
+
+	if (IsA(stmt, DropStmt) && ((DropStmt *) stmt)->removeType == OBJECT_MATVIEW)
+	{
+		PlannedStmt *rest = copyObject(pstmt);
+		DropStmt   *tables = split_drop((DropStmt *) rest->utilityStmt);
+
+		if (tables)
+		{
+			PlannedStmt *dropping = copyObject(pstmt);
+
+			dropping->utilityStmt = (Node *) tables;
+			next(dropping, query_string, false, context, params, env, dest, qc);
+			if (((DropStmt *) rest->utilityStmt)->objects != NIL)
+				next(rest, query_string, false, context, params, env, dest, qc);
+			return;
+		}
+	}
+	if (before_command(stmt, query_string))
+		return;
+	database = database_to_leave(stmt);
+	if (OidIsValid(database) && database != MyDatabaseId)
+		sa_slot_block_database(database);	/* until the end of the transaction */
+	next(pstmt, query_string, read_only_tree, context, params, env, dest, qc);
+	after_command(stmt);
+}
+
+void
+sa_ddl_init(void)
+{
+	prev_process_utility = ProcessUtility_hook;
+	ProcessUtility_hook = process_utility;
+	prev_object_access = object_access_hook;
+	object_access_hook = object_accessed;
+}

@@ -1,0 +1,31 @@
+/*
+ * deadletter.h
+ *		Dead letters: records and events kept aside with their reason, place and payload.
+ */
+#ifndef SA_DEADLETTER_H
+#define SA_DEADLETTER_H
+
+#include "batch.h"
+#include "nodes/pg_list.h"
+
+#define SA_REASON_NULL_TIME	"null_time"
+#define SA_REASON_FUTURE	"future"
+#define SA_REASON_LATE		"late"
+#define SA_REASON_FAILED	"failed"
+
+extern void sa_deadletter_init(void);
+
+/*
+ * A dead letter of the event at this ordinal, payload made now with the rights of the current user (type
+ * output runs here); to be written by sa_deadletter_write.  In CurrentMemoryContext.
+ */
+typedef struct SaDeadLetter SaDeadLetter;
+extern SaDeadLetter *sa_deadletter_make(SaBatch *batch, int ordinal, Oid view, const char *reason, const char *message);
+
+/*
+ * Write a list of them; those of the stream itself (view InvalidOid) that are there already are left out.
+ * The oldest of the stream go beyond stream_agg.dead_letter_limit.
+ */
+extern void sa_deadletter_write(Oid stream, List *letters);
+
+#endif							/* SA_DEADLETTER_H */

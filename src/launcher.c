@@ -1,0 +1,262 @@
+/*
+ * launcher.c
+ *		Keeps one worker per stream running, in every database of the cluster.
+ *
+ * Invariant: only the launcher starts workers, so a stream never has two.  At its start (server start,
+ * crash, promotion) it sends one short-lived probe into each database, which fills the slots from the
+ * catalogs; after that, commits of CREATE and RESTORE-like commands fill them by themselves.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/pg_database.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
+#include "storage/procsignal.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+#include "utils/wait_event.h"
+
+#include "catalog.h"
+#include "launcher.h"
+#include "slot.h"
+#include "worker.h"
+
+#define RETRY_MS 5000
+
+static BackgroundWorkerHandle **handles;	/* by slot */
+
+static void
+fill_worker(BackgroundWorker *bgw, const char *function, Datum arg)
+{
+	memset(bgw, 0, sizeof(*bgw));
+	bgw->bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	bgw->bgw_start_time = BgWorkerStart_RecoveryFinished;
+	bgw->bgw_restart_time = BGW_NEVER_RESTART;
+	bgw->bgw_main_arg = arg;
+	strlcpy(bgw->bgw_library_name, "stream_agg", MAXPGPATH);
+	strlcpy(bgw->bgw_function_name, function, BGW_MAXLEN);
+}
+
+void
+sa_launcher_init(void)
+{
+	BackgroundWorker bgw;
+
+	if (!process_shared_preload_libraries_in_progress)
+		return;
+	fill_worker(&bgw, "sa_launcher_main", (Datum) 0);
+	bgw.bgw_restart_time = 5;
+	snprintf(bgw.bgw_name, BGW_MAXLEN, "stream_agg launcher");
+	snprintf(bgw.bgw_type, BGW_MAXLEN, "stream_agg launcher");
+	RegisterBackgroundWorker(&bgw);
+}
+
+/* OIDs of the databases a probe may enter, in CurrentMemoryContext. */
+static List *
+list_databases(void)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	List	   *result = NIL;
+	Relation	rel;
+	TableScanDesc scan;
+	HeapTuple	tuple;
+
+	StartTransactionCommand();
+	(void) GetTransactionSnapshot();
+	rel = table_open(DatabaseRelationId, AccessShareLock);
+	scan = table_beginscan_catalog(rel, 0, NULL);
+	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+	{
+		Form_pg_database form = (Form_pg_database) GETSTRUCT(tuple);
+
+		if (form->datallowconn && !form->datistemplate)
+		{
+			MemoryContext old = MemoryContextSwitchTo(cxt);
+
+			result = lappend_oid(result, form->oid);
+			MemoryContextSwitchTo(old);
+		}
+	}
+	table_endscan(scan);
+	table_close(rel, AccessShareLock);
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(cxt);
+	return result;
+}
+
+/* Wait for a background worker to end, still answering shutdown. */
+static void
+wait_for_end(BackgroundWorkerHandle *handle)
+{
+	pid_t		pid;
+
+	while (GetBackgroundWorkerPid(handle, &pid) != BGWH_STOPPED)
+	{
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 1000L,
+						 PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/* Send a probe into one database.  False when no worker slot was free. */
+static bool
+probe_database(Oid database)
+{
+	BackgroundWorker bgw;
+	BackgroundWorkerHandle *handle;
+
+	fill_worker(&bgw, "sa_probe_main", ObjectIdGetDatum(database));
+	snprintf(bgw.bgw_name, BGW_MAXLEN, "stream_agg probe of database %u", database);
+	snprintf(bgw.bgw_type, BGW_MAXLEN, "stream_agg probe");
+	bgw.bgw_notify_pid = MyProcPid;
+	if (!RegisterDynamicBackgroundWorker(&bgw, &handle))
+		return false;
+	wait_for_end(handle);
+	pfree(handle);
+	return true;
+}
+
+static void
+warn_no_worker_slot(void)
+{
+	static bool warned = false;
+
+	if (!warned)
+		ereport(WARNING,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("stream_agg found no free background worker slot"),
+				 errhint("Raise \"max_worker_processes\" and restart the server.")));
+	warned = true;
+}
+
+/* Start the worker of a slot; the launcher is told by the postmaster when it starts and ends. */
+static void
+start_worker(int index, TimestampTz now)
+{
+	BackgroundWorker bgw;
+
+	fill_worker(&bgw, "sa_worker_main", Int32GetDatum(index));
+	snprintf(bgw.bgw_name, BGW_MAXLEN, "stream_agg worker");
+	snprintf(bgw.bgw_type, BGW_MAXLEN, "stream_agg worker");
+	bgw.bgw_notify_pid = MyProcPid;
+	sa_slot_started(index);
+	if (RegisterDynamicBackgroundWorker(&bgw, &handles[index]))
+		return;
+	handles[index] = NULL;
+	warn_no_worker_slot();
+	sa_slot_worker_gone(index, now);
+	sa_slot_not_started(index, "no free background worker slot; raise max_worker_processes",
+						now + RETRY_MS * INT64CONST(1000));
+}
+
+static void
+notice_ended_workers(TimestampTz now)
+{
+	pid_t		pid;
+
+	for (int i = 0; i < sa_slot_max; i++)
+	{
+		if (handles[i] == NULL || GetBackgroundWorkerPid(handles[i], &pid) != BGWH_STOPPED)
+			continue;
+		pfree(handles[i]);
+		handles[i] = NULL;
+		sa_slot_worker_gone(i, now);
+	}
+}
+
+/* Probe the databases that are left; those that found no worker slot stay on the list. */
+static List *
+probe_databases(List *todo)
+{
+	while (todo != NIL)
+	{
+		if (!probe_database(linitial_oid(todo)))
+		{
+			warn_no_worker_slot();
+			break;
+		}
+		todo = list_delete_first(todo);
+	}
+	return todo;
+}
+
+void
+sa_launcher_main(Datum arg)
+{
+	List	   *todo;
+
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, die);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+	pgstat_report_appname("stream_agg launcher");
+	MemoryContextSwitchTo(TopMemoryContext);
+	handles = palloc0(sizeof(BackgroundWorkerHandle *) * sa_slot_max);
+	sa_slot_set_launcher(MyLatch);
+	todo = list_databases();
+
+	for (;;)
+	{
+		TimestampTz now = GetCurrentTimestamp();
+		TimestampTz wait_until;
+		long		timeout = -1;
+		int			index;
+
+		CHECK_FOR_INTERRUPTS();
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+		}
+		todo = probe_databases(todo);
+		notice_ended_workers(now);
+		while (sa_slot_next_to_start(now, &index, &wait_until))
+			start_worker(index, now);
+		if (wait_until != DT_NOEND)
+			timeout = TimestampDifferenceMilliseconds(now, wait_until) + 1;
+		if (todo != NIL)
+			timeout = RETRY_MS;
+		(void) WaitLatch(MyLatch,
+						 WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (timeout >= 0 ? WL_TIMEOUT : 0),
+						 timeout, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+	}
+}
+
+/* Fill the slots with the streams of one database that have views running here, and end. */
+void
+sa_probe_main(Datum arg)
+{
+	List	   *streams;
+	ListCell   *lc;
+
+	pqsignal(SIGTERM, die);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnectionByOid(DatumGetObjectId(arg), InvalidOid, 0);
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	streams = sa_catalog_running_streams();
+	foreach(lc, streams)
+		if (!sa_slot_want(MyDatabaseId, lfirst_oid(lc)))
+			ereport(WARNING,
+					(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+					 errmsg("no stream_agg slot is free for another stream"),
+					 errhint("Raise \"stream_agg.max_streams\" and restart the server.")));
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+}

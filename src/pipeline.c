@@ -1,0 +1,712 @@
+/*
+ * pipeline.c
+ *		A view's part of a batch: query, fold, close, write, position.
+ *
+ * Invariant: a view's part stands or falls as one subtransaction, so its neighbours never notice; what it
+ * changed in memory is kept at commit and undone otherwise (state.c).
+ *
+ * Everything of the user's runs as the view's owner in a security-restricted operation; positions and
+ * dead letters are written as the worker.  Locks, in this order: the stream, the result table, the tables
+ * of the query, the state log, the tables of schema stream_agg.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_class.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/acl.h"
+#include "utils/guc.h"
+#include "utils/hsearch.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+#include "commands/defrem.h"
+#include "access/htup_details.h"
+
+#include "commit.h"
+#include "deadletter.h"
+#include "pipeline.h"
+#include "watermark.h"
+
+#define ROWS_PER_RESET 64
+
+static int	state_memory = 256 * 1024;	/* kB */
+
+/* How far a run goes. */
+typedef enum RunKind
+{
+	RUN_QUERY,					/* evaluate the query's expressions only */
+	RUN_FOLD,					/* and fold */
+	RUN_ALL						/* and write */
+} RunKind;
+
+/* A view's part of one batch. */
+typedef struct Part
+{
+	SaView	   *view;
+	SaBatch    *batch;
+	MemoryContext row_cxt;
+	RunKind		kind;
+	bool	   *exclude;		/* events that fail by themselves; NULL: none */
+	char	  **messages;		/* why, per event */
+	uint8	   *outcomes;
+	int64	   *late_windows;	/* per partition of the batch */
+	HTAB	   *late_pairs;		/* (event, window) refused; NULL: none yet */
+	int64		rows;
+	bool		writing;		/* an error now is none of the query's */
+	bool		stopped;		/* paused or gone */
+	ErrorData  *error;
+} Part;
+
+typedef struct LatePair
+{
+	int64		end;
+	int64		ordinal;
+} LatePair;
+
+void
+sa_pipeline_init(void)
+{
+	DefineCustomIntVariable("stream_agg.state_memory",
+							"Memory for the groups of one view; colder ones go to its tables.",
+							NULL, &state_memory, 256 * 1024, 64, MAX_KILOBYTES,
+							PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
+}
+
+/* --- opening and closing --- */
+
+void
+sa_pipeline_configure(SaView *view, SaViewConfig *config, const SaStreamOptions *stream)
+{
+	MemoryContext old = MemoryContextSwitchTo(view->cxt);
+
+	view->config = palloc(sizeof(SaViewConfig));
+	*view->config = *config;
+	view->config->status = pstrdup(config->status);
+	view->config->options = copyObject(config->options);
+	view->config->settings = copyObject(config->settings);
+	sa_option_view(view->config->options, &view->options);
+	view->delay = view->options.watermark != SA_NO_DELAY ? view->options.watermark : stream->watermark;
+	MemoryContextSwitchTo(old);
+}
+
+static void
+adopt_positions(SaView *view, List *positions)
+{
+	MemoryContext old_cxt = view->positions_cxt;
+	MemoryContext old;
+
+	view->positions_cxt = AllocSetContextCreate(view->cxt, "stream_agg positions", ALLOCSET_SMALL_SIZES);
+	old = MemoryContextSwitchTo(view->positions_cxt);
+	view->positions = sa_commit_copy(positions);
+	view->floor = sa_commit_watermark(view->positions);
+	MemoryContextSwitchTo(old);
+	if (old_cxt)
+		MemoryContextDelete(old_cxt);
+}
+
+SaView *
+sa_pipeline_open(SaViewConfig *config, const SaStreamOptions *stream, MemoryContext parent)
+{
+	MemoryContext cxt = AllocSetContextCreate(parent, "stream_agg view", ALLOCSET_DEFAULT_SIZES);
+	SaView	   *view = MemoryContextAllocZero(cxt, sizeof(SaView));
+
+	view->cxt = cxt;
+	sa_pipeline_configure(view, config, stream);
+	adopt_positions(view, sa_catalog_positions(config->id));
+	view->fresh = sa_commit_counter(view->positions, SA_READ) == 0;
+	return view;
+}
+
+void
+sa_pipeline_close(SaView *view)
+{
+	if (view->result)
+		sa_result_free(view->result);
+	if (view->query)
+		sa_query_free(view->query);
+	MemoryContextDelete(view->cxt);
+}
+
+/* Split the query and prepare state and result; as the owner. */
+static void
+load_view(SaView *view)
+{
+	MemoryContext old;
+	SaQuery    *query;
+
+	if (view->result)
+		return;
+	old = MemoryContextSwitchTo(view->cxt);
+	query = sa_query_load(view->config->definition);
+	if (!query->transform && view->state == NULL)
+		view->state = sa_state_create(query, view->options.output_mode, view->config->view, view->config->state,
+									  view->cxt);
+	view->query = query;
+	view->result = sa_result_create(query, view->config->view, view->cxt);
+	MemoryContextSwitchTo(old);
+}
+
+/* --- one row from the query --- */
+
+/* Count a refused (event, window) pair once, however many joined rows repeat it. */
+static void
+note_late_window(Part *part, int ordinal, int64 end)
+{
+	LatePair	pair = {.end = end, .ordinal = ordinal};
+	bool		found;
+
+	if (part->outcomes[ordinal] == SA_OUTCOME_FILTERED)
+		part->outcomes[ordinal] = SA_OUTCOME_LATE;
+	if (part->late_pairs == NULL)
+	{
+		HASHCTL		ctl = {.keysize = sizeof(LatePair), .entrysize = sizeof(LatePair), .hcxt = part->batch->cxt};
+
+		part->late_pairs = hash_create("stream_agg late windows", 128, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	}
+	hash_search(part->late_pairs, &pair, HASH_ENTER, &found);
+	if (!found)
+		part->late_windows[part->batch->events[ordinal].partition]++;
+}
+
+static TimestampTz
+base_running_max(Part *part, int partition)
+{
+	SaBatchPartition *place = &part->batch->partitions[partition];
+	SaViewPosition *pos = sa_commit_find(part->view->positions, place->topic, place->partition);
+
+	return pos ? pos->running_max : DT_NOBEGIN;
+}
+
+/* Is the event late for this window?  DESIGN.md 6. */
+static bool
+is_late(Part *part, SaEvent *event, int64 window_end)
+{
+	SaView	   *view = part->view;
+	TimestampTz max_before;
+
+	if (view->delay == SA_NO_DELAY)
+		return false;
+	max_before = Max(event->max_before, base_running_max(part, event->partition));
+	return sa_watermark_is_late(window_end, 0, sa_watermark_bound(max_before, view->delay, view->floor));
+}
+
+static void
+fold_row(Part *part, int ordinal, TupleTableSlot *row)
+{
+	SaQuery    *query = part->view->query;
+	SaState    *state = part->view->state;
+	int64		start = SA_NO_WINDOW_START;
+	int64		end = SA_NO_WINDOW_END;
+	SaWindow   *window;
+
+	if (query->windowed)
+	{
+		/* An event without a window is in none. */
+		if (row->tts_isnull[query->start_column - 1] || row->tts_isnull[query->end_column - 1])
+			return;
+		start = DatumGetInt64(row->tts_values[query->start_column - 1]);
+		end = DatumGetInt64(row->tts_values[query->end_column - 1]);
+		if (is_late(part, &part->batch->events[ordinal], end))
+		{
+			note_late_window(part, ordinal, end);
+			return;
+		}
+	}
+	part->outcomes[ordinal] = SA_OUTCOME_ACCEPTED;
+	if (part->kind == RUN_QUERY)
+		return;
+	window = sa_state_window(state, start, end);
+	sa_state_advance(state, window, sa_state_group(state, window, row), row);
+}
+
+static void
+take_row(TupleTableSlot *row, void *arg)
+{
+	Part	   *part = arg;
+	int			ordinal = sa_batch_tid_to_ordinal((ItemPointer) DatumGetPointer(row->tts_values[SA_CTID_COLUMN - 1]));
+	MemoryContext old = MemoryContextSwitchTo(part->row_cxt);
+
+	if (part->view->query->transform)
+	{
+		part->outcomes[ordinal] = SA_OUTCOME_ACCEPTED;
+		if (part->kind == RUN_ALL)
+		{
+			part->writing = true;
+			sa_result_append(part->view->result, row);
+			part->writing = false;
+		}
+	}
+	else
+		fold_row(part, ordinal, row);
+	MemoryContextSwitchTo(old);
+	if (++part->rows % ROWS_PER_RESET == 0)
+	{
+		MemoryContextReset(part->row_cxt);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/* --- the stages --- */
+
+/* Lock the result table and see that the view still runs; a paused or dropped one takes no part. */
+static bool
+check_running(Part *part)
+{
+	SaView	   *view = part->view;
+	SaViewConfig *config;
+
+	LockRelationOid(view->config->view, RowExclusiveLock);
+	if (SearchSysCacheExists1(RELOID, ObjectIdGetDatum(view->config->view)))
+	{
+		config = sa_catalog_view(view->config->view);
+		if (config && strcmp(config->status, SA_STATUS_RUNNING) == 0)
+			return true;
+	}
+	part->stopped = true;
+	return false;
+}
+
+static Oid
+owner_of(Oid relid)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	Oid			owner;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for relation %u", relid);
+	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
+	ReleaseSysCache(tuple);
+	return owner;
+}
+
+/* The settings under which the view was created. */
+static void
+apply_settings(SaView *view)
+{
+	ListCell   *lc;
+
+	foreach(lc, view->config->settings)
+	{
+		DefElem    *def = lfirst(lc);
+
+		(void) set_config_option(def->defname, defGetString(def), PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE,
+								 true, 0, false);
+	}
+}
+
+static void
+run_query(Part *part, int lo, int hi)
+{
+	SaBatchScan scan = {.batch = part->batch, .lo = lo, .hi = hi, .exclude = part->exclude};
+
+	memset(part->outcomes, SA_OUTCOME_FILTERED, part->batch->nevents);
+	memset(part->late_windows, 0, sizeof(int64) * part->batch->npartitions);
+	if (part->late_pairs)
+		hash_destroy(part->late_pairs);
+	part->late_pairs = NULL;
+	part->rows = 0;
+	sa_batch_offer(&scan);
+	sa_query_run(part->view->query, take_row, part);
+	sa_batch_offer(NULL);
+}
+
+/* The one row of a view without grouping columns is there even before the first event. */
+static void
+ensure_only_group(SaView *view)
+{
+	SaStateSize size;
+
+	if (view->query->transform || view->query->nkeys > 0 || view->query->windowed)
+		return;
+	sa_state_size(view->state, &size);
+	if (size.groups == 0)
+		(void) sa_state_group(view->state, sa_state_window(view->state, SA_NO_WINDOW_START, SA_NO_WINDOW_END), NULL);
+}
+
+/* Emit or forget what the watermark closes. */
+static void
+close_windows(SaView *view, TimestampTz watermark)
+{
+	ListCell   *lc;
+
+	if (view->delay == SA_NO_DELAY)
+		return;
+	foreach(lc, sa_state_closing(view->state, watermark))
+	{
+		SaWindow   *window = lfirst(lc);
+
+		if (view->options.output_mode == SA_APPEND)
+		{
+			int			n;
+			SaTouched  *groups = sa_state_window_groups(view->state, window, &n);
+
+			sa_result_write_groups(view->result, view->state, groups, n);
+			pfree(groups);
+		}
+		sa_state_forget(view->state, window);
+	}
+}
+
+static void
+write_results(SaView *view, TimestampTz watermark)
+{
+	int			n;
+	SaTouched  *touched;
+
+	sa_result_begin(view->result);
+	touched = sa_state_touched(view->state, &n);
+	if (view->options.output_mode != SA_APPEND)
+		sa_result_write_groups(view->result, view->state, touched, n);
+	close_windows(view, watermark);
+	sa_result_end(view->result);
+	sa_state_write(view->state);
+}
+
+/* Dead letters of the view: events that failed, and late ones. */
+static List *
+make_letters(Part *part)
+{
+	SaView	   *view = part->view;
+	List	   *letters = NIL;
+
+	for (int i = 0; i < part->batch->nevents; i++)
+	{
+		if (part->exclude && part->exclude[i])
+		{
+			part->outcomes[i] = SA_OUTCOME_FAILED;
+			letters = lappend(letters, sa_deadletter_make(part->batch, i, view->config->view, SA_REASON_FAILED,
+														  part->messages[i]));
+		}
+		else if (part->outcomes[i] == SA_OUTCOME_LATE && !view->options.drop_late)
+			letters = lappend(letters, sa_deadletter_make(part->batch, i, view->config->view, SA_REASON_LATE,
+														  psprintf("watermark %s", timestamptz_to_str(view->floor))));
+	}
+	return letters;
+}
+
+static void
+note_progress(Part *part)
+{
+	SaView	   *view = part->view;
+	SaProgress *progress = &view->progress;
+
+	for (int i = 0; i < SA_NCOUNTERS; i++)
+		progress->counters[i] = sa_commit_counter(view->new_positions, i) - sa_commit_counter(view->positions, i);
+	progress->watermark = sa_commit_watermark(view->new_positions);
+	progress->written = sa_result_written(view->result);
+}
+
+/* What is the user's: as the owner, under the view's settings. */
+static List *
+run_as_owner(Part *part, int lo, int hi)
+{
+	SaView	   *view = part->view;
+	List	   *letters = NIL;
+
+	part->writing = false;
+	load_view(view);
+	if (view->state)
+		sa_state_begin(view->state, view->floor);
+	if (view->query->transform && part->kind == RUN_ALL)
+		sa_result_begin(view->result);
+	if (part->batch->nevents > 0)
+		run_query(part, lo, hi);
+	if (part->kind != RUN_ALL)
+		return NIL;
+	ensure_only_group(view);
+	part->writing = true;
+	letters = make_letters(part);
+	view->new_positions = sa_commit_advance(view->positions, part->batch, part->outcomes, part->late_windows,
+											view->delay);
+	if (view->query->transform)
+		sa_result_end(view->result);
+	else
+		write_results(view, sa_commit_watermark(view->new_positions));
+	return letters;
+}
+
+static void
+run_part(Part *part, int lo, int hi)
+{
+	SaView	   *view = part->view;
+	Oid			save_user;
+	int			save_context;
+	int			save_nest;
+	List	   *letters;
+
+	if (!check_running(part))
+		return;
+	PushActiveSnapshot(GetTransactionSnapshot());
+	GetUserIdAndSecContext(&save_user, &save_context);
+	SetUserIdAndSecContext(owner_of(view->config->view),
+						   save_context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
+	save_nest = NewGUCNestLevel();
+	apply_settings(view);
+	letters = run_as_owner(part, lo, hi);
+	AtEOXact_GUC(false, save_nest);
+	SetUserIdAndSecContext(save_user, save_context);
+	if (part->kind == RUN_ALL)
+	{
+		note_progress(part);
+		sa_commit_save(view->config->id, view->new_positions);
+		CommandCounterIncrement();
+		sa_deadletter_write(part->batch->stream, letters);
+	}
+	PopActiveSnapshot();
+}
+
+/*
+ * Run a part of the batch in a subtransaction, which stays only with RUN_ALL and success.  False with
+ * part->error set when it failed.
+ */
+static bool
+attempt(Part *part, RunKind kind, int lo, int hi)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	volatile bool ok = false;
+
+	part->kind = kind;
+	part->error = NULL;
+	part->view->new_positions = NIL;
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(part->batch->cxt);
+	PG_TRY();
+	{
+		run_part(part, lo, hi);
+		if (kind == RUN_ALL)
+			ReleaseCurrentSubTransaction();
+		ok = true;
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(part->batch->cxt);
+		part->error = CopyErrorData();
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	if (!ok || kind != RUN_ALL)
+	{
+		sa_batch_offer(NULL);
+		RollbackAndReleaseCurrentSubTransaction();
+		part->view->new_positions = NIL;
+		if (part->view->state)
+			sa_state_abort(part->view->state);
+	}
+	MemoryContextSwitchTo(cxt);
+	CurrentResourceOwner = owner;
+	return ok;
+}
+
+/* --- offending events --- */
+
+static void
+exclude_event(Part *part, int ordinal)
+{
+	if (part->exclude == NULL)
+	{
+		part->exclude = MemoryContextAllocZero(part->batch->cxt, sizeof(bool) * part->batch->nevents);
+		part->messages = MemoryContextAllocZero(part->batch->cxt, sizeof(char *) * part->batch->nevents);
+	}
+	part->exclude[ordinal] = true;
+	part->messages[ordinal] = part->error->message;
+}
+
+/* Trouble that may pass by itself. */
+static bool
+may_pass(ErrorData *error)
+{
+	switch (ERRCODE_TO_CATEGORY(error->sqlerrcode))
+	{
+		case ERRCODE_TRANSACTION_ROLLBACK:	/* serialization, deadlock */
+		case ERRCODE_INSUFFICIENT_RESOURCES:	/* disk full, out of memory */
+		case ERRCODE_OPERATOR_INTERVENTION: /* cancelled */
+			return true;
+		default:
+			return error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE;
+	}
+}
+
+static bool
+is_querys_fault(Part *part)
+{
+	return part->error != NULL && !part->writing && !may_pass(part->error);
+}
+
+/* Events in [lo, hi) that the query's expressions fail for by themselves, found by halving. */
+static bool
+exclude_offenders(Part *part, int lo, int hi)
+{
+	int			middle = lo + (hi - lo) / 2;
+
+	if (attempt(part, RUN_QUERY, lo, hi))
+		return true;
+	if (!is_querys_fault(part))
+		return false;
+	if (hi - lo <= 1)
+	{
+		exclude_event(part, lo);
+		return true;
+	}
+	return exclude_offenders(part, lo, middle) && exclude_offenders(part, middle, hi);
+}
+
+/*
+ * An aggregate fails (an overflow, say) though every event passes by itself: the event at which it does
+ * is the last of the shortest prefix that fails.
+ */
+static bool
+exclude_first_failing_fold(Part *part)
+{
+	int			lo = 0;			/* a prefix that passes */
+	int			hi = part->batch->nevents;	/* one that fails */
+	ErrorData  *error = part->error;
+
+	while (hi - lo > 1)
+	{
+		int			middle = lo + (hi - lo) / 2;
+
+		if (attempt(part, RUN_FOLD, 0, middle))
+			lo = middle;
+		else if (is_querys_fault(part))
+		{
+			error = part->error;
+			hi = middle;
+		}
+		else
+			return false;
+	}
+	part->error = error;
+	if (part->exclude && part->exclude[hi - 1])
+		return false;			/* not an event's doing */
+	exclude_event(part, hi - 1);
+	return true;
+}
+
+/* Find the events that made the whole part fail and exclude them.  False: it was none of their doing. */
+static bool
+exclude_some(Part *part, bool halve)
+{
+	int			n = part->batch->nevents;
+	ErrorData  *error = part->error;
+
+	/* Without any event, does it fail too (a missing privilege, say)? */
+	if (!attempt(part, RUN_QUERY, 0, 0))
+		return false;
+	if (halve)
+	{
+		if (!exclude_offenders(part, 0, n))
+			return false;
+		if (part->exclude != NULL)
+			return true;
+	}
+	if (!attempt(part, RUN_FOLD, 0, n))
+		return is_querys_fault(part) && exclude_first_failing_fold(part);
+	part->error = error;
+	return false;
+}
+
+/* Run the whole part, keeping aside the events that the view's own expressions fail for. */
+static bool
+run_excluding_offenders(Part *part)
+{
+	bool		halve = true;
+
+	while (!attempt(part, RUN_ALL, 0, part->batch->nevents))
+	{
+		if (part->view->options.fail_on_error || part->batch->nevents == 0 || !is_querys_fault(part) ||
+			!exclude_some(part, halve))
+			return false;
+		halve = false;
+	}
+	return true;
+}
+
+/* --- a part of the batch --- */
+
+static const char *
+describe(ErrorData *error)
+{
+	return error->detail ? psprintf("%s (%s)", error->message, error->detail) : error->message;
+}
+
+static void
+log_failure(SaView *view, ErrorData *error, const char *consequence)
+{
+	ereport(LOG,
+			(errcode(error->sqlerrcode),
+			 errmsg("continuous view \"%s\" %s: %s", get_rel_name(view->config->view), consequence, error->message),
+			 error->detail ? errdetail_internal("%s", error->detail) : 0,
+			 error->context ? errcontext("%s", error->context) : 0));
+}
+
+/* Back-off doubles from a tenth of a second to a minute. */
+static void
+retry_later(SaView *view)
+{
+	int64		pause = INT64CONST(100000) << Min(view->retries, 10);
+
+	view->retries++;
+	view->retry_at = GetCurrentTimestamp() + Min(pause, USECS_PER_MINUTE);
+}
+
+SaPartEnd
+sa_pipeline_process(SaView *view, SaBatch *batch)
+{
+	Part		part = {.view = view, .batch = batch};
+	TimestampTz start = GetCurrentTimestamp();
+
+	part.row_cxt = AllocSetContextCreate(batch->cxt, "stream_agg row", ALLOCSET_DEFAULT_SIZES);
+	part.outcomes = MemoryContextAllocHuge(batch->cxt, batch->nevents + 1);
+	memset(part.outcomes, SA_OUTCOME_FILTERED, batch->nevents);
+	part.late_windows = MemoryContextAllocZero(batch->cxt, sizeof(int64) * (batch->npartitions + 1));
+	memset(&view->progress, 0, sizeof(SaProgress));
+	if (run_excluding_offenders(&part))
+	{
+		if (part.stopped)
+			return SA_PART_STOPPED;
+		view->progress.duration = GetCurrentTimestamp() - start;
+		return SA_PART_DONE;
+	}
+	if (may_pass(part.error))
+	{
+		log_failure(view, part.error, "will try again");
+		retry_later(view);
+		return SA_PART_RETRY;
+	}
+	log_failure(view, part.error, "has failed");
+	sa_catalog_set_status(view->config->view, SA_STATUS_FAILED, describe(part.error));
+	view->config->status = SA_STATUS_FAILED;
+	return SA_PART_STOPPED;
+}
+
+void
+sa_pipeline_committed(SaView *view)
+{
+	SaStateSize size = {0};
+
+	if (view->new_positions == NIL)
+		return;
+	adopt_positions(view, view->new_positions);
+	view->new_positions = NIL;
+	view->fresh = false;
+	view->retries = 0;
+	view->retry_at = 0;
+	if (view->state)
+	{
+		sa_state_commit(view->state);
+		sa_state_trim(view->state, state_memory * INT64CONST(1024));
+		sa_state_size(view->state, &size);
+	}
+	view->progress.database = MyDatabaseId;
+	view->progress.view = view->config->view;
+	view->progress.finished_at = GetCurrentTimestamp();
+	view->progress.groups = size.groups;
+	view->progress.windows = size.windows;
+	view->progress.state_bytes = size.bytes;
+}

@@ -1,0 +1,66 @@
+/*
+ * pipeline.h
+ *		A view as its worker holds it, and the one place where the stages of a batch meet.
+ */
+#ifndef SA_PIPELINE_H
+#define SA_PIPELINE_H
+
+#include "batch.h"
+#include "catalog.h"
+#include "query.h"
+#include "result.h"
+#include "state.h"
+#include "stats.h"
+
+typedef struct SaView
+{
+	MemoryContext cxt;
+	SaViewConfig *config;
+	SaViewOptions options;
+	int64		delay;			/* of its watermark; SA_NO_DELAY */
+
+	/* loaded when first needed */
+	SaQuery    *query;
+	SaState    *state;
+	SaResult   *result;
+
+	/* as committed */
+	MemoryContext positions_cxt;
+	List	   *positions;		/* of SaViewPosition */
+	TimestampTz floor;
+
+	/* in this transaction */
+	List	   *new_positions;	/* NIL: takes no part */
+	SaProgress	progress;
+
+	/* for the worker's schedule */
+	bool		fresh;			/* nothing written yet, not even the row of a view without keys */
+	bool		reading;		/* until it has come to the end */
+	bool		at_end;
+	TimestampTz next_due;
+	TimestampTz retry_at;
+	int			retries;
+} SaView;
+
+typedef enum SaPartEnd
+{
+	SA_PART_DONE,				/* stands with the transaction */
+	SA_PART_RETRY,				/* passing trouble: try again later */
+	SA_PART_STOPPED				/* failed, paused or gone: no more reading */
+} SaPartEnd;
+
+extern void sa_pipeline_init(void);
+
+extern SaView *sa_pipeline_open(SaViewConfig *config, const SaStreamOptions *stream, MemoryContext parent);
+
+/* Its configuration has been read again. */
+extern void sa_pipeline_configure(SaView *view, SaViewConfig *config, const SaStreamOptions *stream);
+extern void sa_pipeline_close(SaView *view);
+
+/* The view's part of a batch, in a subtransaction of its own. */
+extern SaPartEnd sa_pipeline_process(SaView *view, SaBatch *batch);
+
+/* The transaction has committed. */
+extern void sa_pipeline_committed(SaView *view);
+
+#endif							/* SA_PIPELINE_H */

@@ -1,0 +1,877 @@
+/*
+ * query.c
+ *		Splitting a view's SELECT, and running its lower part against a batch.
+ *
+ * Invariant: the split depends on the definition alone, so a view split again after an invalidation has
+ * the same columns in the same order.  The plan holds no locks between batches; it is made anew when
+ * anything it depends on has changed.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/sysattr.h"
+#include "access/htup_details.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "commands/extension.h"
+#include "catalog/dependency.h"
+#include "executor/executor.h"
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/clauses.h"
+#include "optimizer/optimizer.h"
+#include "parser/parsetree.h"
+#include "rewrite/rewriteHandler.h"
+#include "storage/lmgr.h"
+#include "tcop/tcopprot.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+#include "query.h"
+
+/* What the split works with. */
+typedef struct SplitContext
+{
+	ParseState *pstate;
+	Query	   *query;
+	SaQuery    *result;
+	int			stream_rti;
+	int			window_rti;		/* 0: none */
+	Relids		nullable;		/* relations on the nullable side of an outer join */
+	List	   *below;			/* target list so far */
+	List	   *groups;			/* grouping expressions, in order of the group row */
+	List	   *group_columns;	/* their columns in the group row */
+} SplitContext;
+
+static SaQuery *all_queries = NULL;
+
+static void
+refuse(ParseState *pstate, int location, const char *what, const char *hint)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("%s in continuous views", what),
+			 hint ? errhint("%s", hint) : 0,
+			 parser_errposition(pstate, location)));
+}
+
+/* --- what a query may hold --- */
+
+static int
+location_of_list(List *list)
+{
+	return exprLocation((Node *) list);
+}
+
+/* Position of the first target or clause that a list of SortGroupClause names. */
+static int
+location_of_clauses(Query *query, List *clauses)
+{
+	TargetEntry *tle = get_sortgroupclause_tle(linitial(clauses), query->targetList);
+
+	return exprLocation((Node *) tle->expr);
+}
+
+static void
+check_shape(Query *query, ParseState *pstate)
+{
+	if (query->commandType != CMD_SELECT)
+		refuse(pstate, -1, "only SELECT is supported", NULL);
+	if (query->setOperations)
+		refuse(pstate, -1, "UNION, INTERSECT and EXCEPT are not supported", "Create one view for each part.");
+	if (query->cteList)
+		refuse(pstate, ((CommonTableExpr *) linitial(query->cteList))->location,
+			   "WITH is not supported", "Write the sub-query in the FROM list, over ordinary tables.");
+	if (query->hasWindowFuncs)
+		refuse(pstate, location_of_list(query->targetList), "window functions are not supported",
+			   "Query the result table with window functions instead.");
+	if (query->distinctClause)
+		refuse(pstate, location_of_clauses(query, query->distinctClause), "DISTINCT is not supported",
+			   "Use GROUP BY.");
+	if (query->sortClause)
+		refuse(pstate, location_of_clauses(query, query->sortClause), "ORDER BY is not supported",
+			   "Sort when you query the result table.");
+	if (query->limitCount || query->limitOffset)
+		refuse(pstate, exprLocation(query->limitCount ? query->limitCount : query->limitOffset),
+			   "LIMIT and OFFSET are not supported", "Limit when you query the result table.");
+	if (query->rowMarks)
+		refuse(pstate, -1, "FOR UPDATE and FOR SHARE are not supported", NULL);
+	if (query->groupingSets)
+		refuse(pstate, location_of_list(query->groupingSets),
+			   "GROUPING SETS, ROLLUP and CUBE are not supported", "Create one view for each grouping.");
+	if (query->hasTargetSRFs)
+		refuse(pstate, location_of_list(query->targetList),
+			   "set-returning functions in the select list are not supported", "Move them to the FROM list.");
+}
+
+static bool
+is_stream_rte(RangeTblEntry *rte)
+{
+	return rte->rtekind == RTE_RELATION && rte->relkind == RELKIND_FOREIGN_TABLE &&
+		sa_option_is_stream(rte->relid);
+}
+
+/* Streams anywhere below: the number found, sub-queries and views included. */
+static bool
+count_streams_walker(Node *node, int *count)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, RangeTblEntry))
+	{
+		*count += is_stream_rte((RangeTblEntry *) node);
+		return false;
+	}
+	if (IsA(node, Query))
+		return query_tree_walker((Query *) node, count_streams_walker, count, QTW_EXAMINE_RTES_BEFORE);
+	return expression_tree_walker(node, count_streams_walker, count);
+}
+
+static int
+count_streams(Query *query)
+{
+	Query	   *copy = copyObject(query);
+	int			count = 0;
+	ListCell   *lc;
+
+	AcquireRewriteLocks(copy, true, false);
+	foreach(lc, QueryRewrite(copy))
+		count_streams_walker(lfirst(lc), &count);
+	return count;
+}
+
+/* Our window functions are members of the extension, whatever schema they are in. */
+static bool
+is_window_function(Node *expr)
+{
+	FuncExpr   *func = (FuncExpr *) expr;
+	char	   *name;
+
+	if (!IsA(expr, FuncExpr))
+		return false;
+	name = get_func_name(func->funcid);
+	if (name == NULL || (strcmp(name, "tumble") != 0 && strcmp(name, "hop") != 0))
+		return false;
+	return getExtensionOfObject(ProcedureRelationId, func->funcid) == get_extension_oid("stream_agg", true);
+}
+
+static FuncExpr *
+window_function_of(RangeTblEntry *rte)
+{
+	Node	   *expr;
+
+	if (rte->rtekind != RTE_FUNCTION || list_length(rte->functions) != 1)
+		return NULL;
+	expr = ((RangeTblFunction *) linitial(rte->functions))->funcexpr;
+	return is_window_function(expr) ? (FuncExpr *) expr : NULL;
+}
+
+static Relids
+rtis_of(Node *jtnode)
+{
+	ListCell   *lc;
+	Relids		result = NULL;
+
+	if (IsA(jtnode, RangeTblRef))
+		return bms_make_singleton(((RangeTblRef *) jtnode)->rtindex);
+	if (IsA(jtnode, FromExpr))
+	{
+		foreach(lc, ((FromExpr *) jtnode)->fromlist)
+			result = bms_join(result, rtis_of(lfirst(lc)));
+		return result;
+	}
+	return bms_join(rtis_of(((JoinExpr *) jtnode)->larg), rtis_of(((JoinExpr *) jtnode)->rarg));
+}
+
+/* Relations whose columns an outer join may fill with NULL. */
+static Relids
+find_nullable(Node *jtnode)
+{
+	ListCell   *lc;
+	JoinExpr   *join;
+	Relids		result = NULL;
+
+	if (jtnode == NULL || IsA(jtnode, RangeTblRef))
+		return NULL;
+	if (IsA(jtnode, FromExpr))
+	{
+		foreach(lc, ((FromExpr *) jtnode)->fromlist)
+			result = bms_join(result, find_nullable(lfirst(lc)));
+		return result;
+	}
+	join = (JoinExpr *) jtnode;
+	result = bms_join(find_nullable(join->larg), find_nullable(join->rarg));
+	if (join->jointype == JOIN_LEFT || join->jointype == JOIN_FULL)
+		result = bms_join(result, rtis_of(join->rarg));
+	if (join->jointype == JOIN_RIGHT || join->jointype == JOIN_FULL)
+		result = bms_join(result, rtis_of(join->larg));
+	return result;
+}
+
+static void
+find_stream_and_window(SplitContext *split)
+{
+	ListCell   *lc;
+	int			rti = 0;
+	FuncExpr   *window = NULL;
+
+	foreach(lc, split->query->rtable)
+	{
+		RangeTblEntry *rte = lfirst(lc);
+		FuncExpr   *func;
+
+		rti++;
+		if (is_stream_rte(rte))
+		{
+			split->stream_rti = rti;
+			split->result->stream = rte->relid;
+		}
+		else if ((func = window_function_of(rte)) != NULL)
+		{
+			if (window)
+				refuse(split->pstate, exprLocation((Node *) func),
+					   "more than one window function is not supported", "Create one view for each window.");
+			window = func;
+			split->window_rti = rti;
+		}
+	}
+	if (split->stream_rti == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("a continuous view needs a stream in its FROM list"),
+				 errhint("A stream is a foreign table of the wrapper stream_agg; use an ordinary materialized view for ordinary tables.")));
+	if (count_streams(split->query) > 1)
+		refuse(split->pstate, -1, "more than one stream, or a stream inside a sub-query or view, is not supported",
+			   "Name one stream in the FROM list itself, and join it with ordinary tables.");
+	split->nullable = find_nullable((Node *) split->query->jointree);
+	if (bms_is_member(split->stream_rti, split->nullable) ||
+		(split->window_rti != 0 && bms_is_member(split->window_rti, split->nullable)))
+		refuse(split->pstate, -1, "a stream on the nullable side of an outer join is not supported",
+			   "Put the stream on the preserved side, such as the left side of a LEFT JOIN.");
+}
+
+/* A window's constant size in microseconds, 0 when it is none. */
+static int64
+constant_size(SplitContext *split)
+{
+	RangeTblEntry *rte = rt_fetch(split->window_rti, split->query->rtable);
+	Node	   *arg = eval_const_expressions(NULL, lsecond(window_function_of(rte)->args));
+	Interval   *size;
+
+	if (!IsA(arg, Const) || ((Const *) arg)->constisnull || ((Const *) arg)->consttype != INTERVALOID)
+		return 0;
+	size = DatumGetIntervalP(((Const *) arg)->constvalue);
+	return size->month == 0 ? size->day * USECS_PER_DAY + size->time : 0;
+}
+
+/* --- functions whose answer changes from one reading to the next --- */
+
+static bool
+is_clock_function(Oid funcid)
+{
+	return funcid == F_NOW || funcid == F_STATEMENT_TIMESTAMP || funcid == F_TRANSACTION_TIMESTAMP;
+}
+
+static bool
+unsteady_function_checker(Oid funcid, void *context)
+{
+	return func_volatile(funcid) == PROVOLATILE_VOLATILE || is_clock_function(funcid);
+}
+
+static bool
+unsteady_walker(Node *node, ParseState *pstate)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, SQLValueFunction))
+	{
+		SQLValueFunctionOp op = ((SQLValueFunction *) node)->op;
+
+		if (op <= SVFOP_LOCALTIMESTAMP_N)
+			refuse(pstate, ((SQLValueFunction *) node)->location, "the current time is not supported",
+				   "The answer must depend on the events alone; use the event time.");
+	}
+	if (check_functions_in_node(node, unsteady_function_checker, NULL))
+		refuse(pstate, exprLocation(node), "volatile functions and the current time are not supported",
+			   "The answer must depend on the events alone: the same log must give the same answer however often it is read.");
+	if (IsA(node, Query))
+		return query_tree_walker((Query *) node, unsteady_walker, pstate, 0);
+	return expression_tree_walker(node, unsteady_walker, pstate);
+}
+
+/* --- splitting --- */
+
+/* Column of the rows from below that holds this expression; appended if it is not there yet. */
+static AttrNumber
+below_column(SplitContext *split, Expr *expr, const char *name)
+{
+	ListCell   *lc;
+	AttrNumber	column = list_length(split->below) + 1;
+
+	foreach(lc, split->below)
+	{
+		TargetEntry *tle = lfirst(lc);
+
+		if (equal(tle->expr, expr))
+			return tle->resno;
+	}
+	split->below = lappend(split->below, makeTargetEntry(copyObject(expr), column, pstrdup(name), false));
+	return column;
+}
+
+static bool
+is_window_var(SplitContext *split, Node *expr, AttrNumber attno)
+{
+	Var		   *var = (Var *) expr;
+
+	return split->window_rti != 0 && IsA(expr, Var) && var->varno == split->window_rti &&
+		var->varattno == attno && var->varlevelsup == 0;
+}
+
+/* A column that can never be NULL: one that its table declares so, or a window's bound. */
+static bool
+is_never_null(SplitContext *split, Node *expr)
+{
+	Var		   *var = (Var *) expr;
+	RangeTblEntry *rte;
+	HeapTuple	tuple;
+	bool		result;
+
+	if (!IsA(expr, Var) || var->varattno <= 0 || bms_is_member(var->varno, split->nullable))
+		return false;
+	if (var->varno == split->window_rti)
+		return true;
+	rte = rt_fetch(var->varno, split->query->rtable);
+	if (rte->rtekind != RTE_RELATION)
+		return false;
+	tuple = SearchSysCache2(ATTNUM, ObjectIdGetDatum(rte->relid), Int16GetDatum(var->varattno));
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	result = ((Form_pg_attribute) GETSTRUCT(tuple))->attnotnull;
+	ReleaseSysCache(tuple);
+	return result;
+}
+
+static void
+check_selected(SplitContext *split, TargetEntry *tle)
+{
+	if (tle->resjunk)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("every grouping column of a continuous view must be in its select list"),
+				 errhint("Add the expression of GROUP BY to the select list."),
+				 parser_errposition(split->pstate, exprLocation((Node *) tle->expr))));
+}
+
+/* A grouping column that is no window: part of the key. */
+static void
+add_key(SplitContext *split, SortGroupClause *clause, TargetEntry *tle)
+{
+	SaQuery    *result = split->result;
+	SaKey	   *key = &result->keys[result->nkeys++];
+
+	check_selected(split, tle);
+	if (!OidIsValid(clause->sortop))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_FUNCTION),
+				 errmsg("grouping type %s has no default btree operator class",
+						format_type_be(exprType((Node *) tle->expr))),
+				 parser_errposition(split->pstate, exprLocation((Node *) tle->expr))));
+	key->column = below_column(split, tle->expr, tle->resname ? tle->resname : "key");
+	key->result = tle->resno;
+	key->type = exprType((Node *) tle->expr);
+	key->collation = exprCollation((Node *) tle->expr);
+	key->eqop = clause->eqop;
+	key->nullable = !is_never_null(split, (Node *) tle->expr);
+	split->groups = lappend(split->groups, tle->expr);
+	split->group_columns = lappend_int(split->group_columns, result->nkeys);
+}
+
+static void
+add_window(SplitContext *split)
+{
+	SaQuery    *result = split->result;
+	RangeTblEntry *rte = rt_fetch(split->window_rti, split->query->rtable);
+	Oid			type = exprType(linitial(window_function_of(rte)->args));
+	Var		   *start = makeVar(split->window_rti, 1, type, -1, InvalidOid, 0);
+	Var		   *end = makeVar(split->window_rti, 2, type, -1, InvalidOid, 0);
+
+	if (!result->windowed)
+		refuse(split->pstate, exprLocation((Node *) window_function_of(rte)),
+			   "a window that is not among the grouping columns is not supported",
+			   "Add window_start or window_end to GROUP BY.");
+	if (result->start_result == 0 && result->end_result == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("window_start or window_end must be in the select list of a continuous view")));
+	result->window_size = constant_size(split);
+	if (result->window_size <= 0 && (result->start_result == 0 || result->end_result == 0))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("window_start and window_end must both be in GROUP BY and in the select list when the window's size is not constant"),
+				 parser_errposition(split->pstate, exprLocation((Node *) window_function_of(rte)))));
+	result->start_column = below_column(split, (Expr *) start, "window_start");
+	result->end_column = below_column(split, (Expr *) end, "window_end");
+	split->groups = lappend(lappend(split->groups, start), end);
+	split->group_columns = lappend_int(lappend_int(split->group_columns, result->nkeys + 1), result->nkeys + 2);
+}
+
+static void
+split_groups(SplitContext *split)
+{
+	Query	   *query = split->query;
+	SaQuery    *result = split->result;
+	ListCell   *lc;
+
+	result->keys = palloc0(sizeof(SaKey) * (list_length(query->groupClause) + 1));
+	foreach(lc, query->groupClause)
+	{
+		SortGroupClause *clause = lfirst(lc);
+		TargetEntry *tle = get_sortgroupclause_tle(clause, query->targetList);
+		bool		is_start = is_window_var(split, (Node *) tle->expr, 1);
+		bool		is_end = is_window_var(split, (Node *) tle->expr, 2);
+
+		if (!is_start && !is_end)
+		{
+			add_key(split, clause, tle);
+			continue;
+		}
+		result->windowed = true;
+		if (is_start && !tle->resjunk)
+			result->start_result = tle->resno;
+		if (is_end && !tle->resjunk)
+			result->end_result = tle->resno;
+	}
+	if (split->window_rti != 0)
+		add_window(split);
+}
+
+/* Collect the aggregates of the target list and HAVING, each once. */
+static bool
+collect_aggs_walker(Node *node, List **aggs)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Aggref))
+	{
+		*aggs = list_append_unique(*aggs, node);
+		return false;
+	}
+	return expression_tree_walker(node, collect_aggs_walker, aggs);
+}
+
+/* The argument as evaluated below: only where the FILTER lets the event pass. */
+static Expr *
+guarded_argument(Aggref *aggref, Expr *arg)
+{
+	CaseExpr   *guard;
+	CaseWhen   *when;
+
+	if (aggref->aggfilter == NULL || IsA(arg, Var) || IsA(arg, Const))
+		return arg;
+	when = makeNode(CaseWhen);
+	when->expr = aggref->aggfilter;
+	when->result = arg;
+	when->location = -1;
+	guard = makeNode(CaseExpr);
+	guard->casetype = exprType((Node *) arg);
+	guard->casecollid = exprCollation((Node *) arg);
+	guard->args = list_make1(when);
+	guard->defresult = (Expr *) makeNullConst(guard->casetype, exprTypmod((Node *) arg), guard->casecollid);
+	guard->location = -1;
+	return (Expr *) guard;
+}
+
+static void
+add_agg(SplitContext *split, Aggref *aggref)
+{
+	SaAggColumn *agg = &split->result->aggs[split->result->naggs++];
+	ListCell   *lc;
+
+	sa_agg_check(aggref, split->pstate);
+	agg->ref = aggref;
+	foreach(lc, aggref->args)
+	{
+		Expr	   *arg = guarded_argument(aggref, ((TargetEntry *) lfirst(lc))->expr);
+
+		agg->columns = lappend_int(agg->columns, below_column(split, arg, "argument"));
+	}
+	if (aggref->aggfilter)
+		agg->filter = below_column(split, aggref->aggfilter, "filter");
+	foreach(lc, split->query->targetList)
+	{
+		TargetEntry *tle = lfirst(lc);
+
+		if (!tle->resjunk && agg->result == 0 && equal(tle->expr, aggref))
+			agg->result = tle->resno;
+	}
+}
+
+static void
+split_aggs(SplitContext *split)
+{
+	List	   *aggs = NIL;
+	ListCell   *lc;
+
+	collect_aggs_walker((Node *) split->query->targetList, &aggs);
+	collect_aggs_walker(split->query->havingQual, &aggs);
+	split->result->aggs = palloc0(sizeof(SaAggColumn) * (list_length(aggs) + 1));
+	foreach(lc, aggs)
+		add_agg(split, lfirst(lc));
+}
+
+/* Rewrite an expression of the target list or HAVING to read a group's row. */
+static Node *
+above_mutator(Node *node, SplitContext *split)
+{
+	SaQuery    *result = split->result;
+	ListCell   *lc;
+	ListCell   *lcol;
+
+	if (node == NULL)
+		return NULL;
+	if (IsA(node, Aggref))
+	{
+		for (int i = 0; i < result->naggs; i++)
+			if (equal(result->aggs[i].ref, node))
+				return (Node *) makeVar(1, result->nkeys + (result->windowed ? 2 : 0) + i + 1,
+										exprType(node), exprTypmod(node), exprCollation(node), 0);
+		elog(ERROR, "aggregate not found");
+	}
+	forboth(lc, split->groups, lcol, split->group_columns)
+		if (equal(lfirst(lc), node))
+		return (Node *) makeVar(1, lfirst_int(lcol), exprType(node), exprTypmod(node), exprCollation(node), 0);
+	if (IsA(node, SubLink))
+		refuse(split->pstate, exprLocation(node),
+			   "a sub-query above the aggregation is not supported",
+			   "Join the table in the FROM list, or query it together with the result table.");
+	if (IsA(node, Var))
+		ereport(ERROR,
+				(errcode(ERRCODE_GROUPING_ERROR),
+				 errmsg("every column outside aggregates must appear in GROUP BY in continuous views"),
+				 errhint("Add the column to GROUP BY."),
+				 parser_errposition(split->pstate, exprLocation(node))));
+	return expression_tree_mutator(node, above_mutator, split);
+}
+
+static void
+split_above(SplitContext *split)
+{
+	SaQuery    *result = split->result;
+	ListCell   *lc;
+
+	foreach(lc, split->query->targetList)
+	{
+		TargetEntry *tle = lfirst(lc);
+		TargetEntry *above;
+
+		if (tle->resjunk)
+			continue;
+		above = makeTargetEntry((Expr *) above_mutator((Node *) tle->expr, split), tle->resno, tle->resname, false);
+		above->expr = expression_planner(above->expr);
+		result->targets = lappend(result->targets, above);
+	}
+	result->nresults = list_length(result->targets);
+	if (split->query->havingQual)
+	{
+		Node	   *having = above_mutator(split->query->havingQual, split);
+
+		if (IsA(having, List))
+			having = (Node *) make_ands_explicit((List *) having);
+		result->having = expression_planner((Expr *) having);
+	}
+}
+
+static void
+make_group_desc(SplitContext *split)
+{
+	SaQuery    *result = split->result;
+	int			column = 0;
+	ListCell   *lc;
+
+	result->group_desc = CreateTemplateTupleDesc(list_length(split->groups) + result->naggs);
+	foreach(lc, split->groups)
+	{
+		Node	   *expr = lfirst(lc);
+
+		TupleDescInitEntry(result->group_desc, ++column, NULL, exprType(expr), exprTypmod(expr), 0);
+		TupleDescInitEntryCollation(result->group_desc, column, exprCollation(expr));
+	}
+	for (int i = 0; i < result->naggs; i++)
+	{
+		Node	   *ref = (Node *) result->aggs[i].ref;
+
+		TupleDescInitEntry(result->group_desc, ++column, NULL, exprType(ref), exprTypmod(ref), 0);
+		TupleDescInitEntryCollation(result->group_desc, column, exprCollation(ref));
+	}
+}
+
+/* What lies below: the same FROM and WHERE, with the columns collected on the way. */
+static void
+finish_below(SplitContext *split)
+{
+	Query	   *below = copyObject(split->query);
+
+	below->targetList = split->below;
+	below->groupClause = NIL;
+	below->havingQual = NULL;
+	below->hasAggs = false;
+	split->result->below = below;
+}
+
+static void
+split_transform(SplitContext *split)
+{
+	ListCell   *lc;
+
+	foreach(lc, split->query->targetList)
+	{
+		TargetEntry *tle = copyObject(lfirst(lc));
+
+		if (tle->resjunk)
+			continue;
+		tle->resno = list_length(split->below) + 1;
+		split->below = lappend(split->below, tle);
+		split->result->nresults++;
+	}
+}
+
+SaQuery *
+sa_query_split(Query *original, ParseState *pstate)
+{
+	MemoryContext cxt = AllocSetContextCreate(CurrentMemoryContext, "stream_agg query", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(cxt);
+	SplitContext split = {.pstate = pstate, .query = copyObject(original)};
+	Query	   *query = split.query;
+	SaQuery    *result = palloc0(sizeof(SaQuery));
+
+	split.result = result;
+	result->cxt = cxt;
+	check_shape(query, pstate);
+	query->targetList = (List *) sa_flatten_groups(query, (Node *) query->targetList);
+	query->havingQual = sa_flatten_groups(query, query->havingQual);
+	sa_forget_groups(query);
+	query->targetList = (List *) sa_flatten_join_aliases(query, (Node *) query->targetList);
+	query->havingQual = sa_flatten_join_aliases(query, query->havingQual);
+	find_stream_and_window(&split);
+	below_column(&split, (Expr *) makeVar(split.stream_rti, SelfItemPointerAttributeNumber, TIDOID, -1, InvalidOid, 0),
+				 "ctid");
+	result->transform = !query->hasAggs && query->groupClause == NIL && query->havingQual == NULL;
+	if (result->transform)
+		split_transform(&split);
+	else
+	{
+		unsteady_walker((Node *) query, pstate);
+		split_groups(&split);
+		split_aggs(&split);
+		split_above(&split);
+		make_group_desc(&split);
+	}
+	finish_below(&split);
+	result->next = all_queries;
+	result->plan_cxt = AllocSetContextCreate(cxt, "stream_agg plan", ALLOCSET_DEFAULT_SIZES);
+	all_queries = result;
+	MemoryContextSwitchTo(old);
+	return result;
+}
+
+SaQuery *
+sa_query_load(Oid definition)
+{
+	Relation	rel = table_open(definition, AccessShareLock);
+	ParseState *pstate = make_parsestate(NULL);
+	SaQuery    *query = sa_query_split(get_view_query(rel), pstate);
+
+	free_parsestate(pstate);
+	table_close(rel, NoLock);
+	return query;
+}
+
+void
+sa_query_free(SaQuery *query)
+{
+	SaQuery   **link = &all_queries;
+
+	while (*link && *link != query)
+		link = &(*link)->next;
+	if (*link)
+		*link = query->next;
+	MemoryContextDelete(query->cxt);
+}
+
+void
+sa_query_check_mode(const SaQuery *query, SaOutputMode mode, int64 watermark)
+{
+	if (mode == SA_APPEND && !query->transform && !query->windowed)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("output mode \"append\" needs a window"),
+				 errdetail("Without a window, no group is ever final."),
+				 errhint("Group by a window function such as tumble(), or use output_mode = 'update'.")));
+	if (mode == SA_APPEND && !query->transform && watermark == SA_NO_DELAY)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("output mode \"append\" needs a watermark"),
+				 errdetail("Without a watermark, no window ever closes."),
+				 errhint("Set the option watermark of the stream or of the view.")));
+	if (mode == SA_COMPLETE && (query->transform || query->windowed))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("output mode \"complete\" is not supported yet for %s",
+						query->transform ? "views without aggregation" : "windowed views"),
+				 errhint("Use output_mode = 'update'.")));
+}
+
+bool
+sa_query_agg_in_result(const SaQuery *query, const SaAgg *agg, int i, SaOutputMode mode)
+{
+	return mode != SA_APPEND && query->having == NULL && query->aggs[i].result != 0 && sa_agg_value_is_state(agg);
+}
+
+/* --- the plan --- */
+
+static void
+mark_stale(Oid relid)
+{
+	for (SaQuery *query = all_queries; query; query = query->next)
+		if (!OidIsValid(relid) || query->plan == NULL || list_member_oid(query->plan->relationOids, relid))
+			query->stale = true;
+}
+
+static void
+relation_changed(Datum arg, Oid relid)
+{
+	mark_stale(relid);
+}
+
+static void
+object_changed(Datum arg, int cacheid, uint32 hashvalue)
+{
+	for (SaQuery *query = all_queries; query; query = query->next)
+	{
+		ListCell   *lc;
+
+		foreach(lc, query->plan ? query->plan->invalItems : NIL)
+		{
+			PlanInvalItem *item = lfirst(lc);
+
+			if (item->cacheId == cacheid && (hashvalue == 0 || item->hashValue == hashvalue))
+				query->stale = true;
+		}
+	}
+}
+
+static void
+anything_changed(Datum arg, int cacheid, uint32 hashvalue)
+{
+	mark_stale(InvalidOid);
+}
+
+static void
+register_invalidation(void)
+{
+	static bool done = false;
+
+	if (done)
+		return;
+	done = true;
+	CacheRegisterRelcacheCallback(relation_changed, (Datum) 0);
+	CacheRegisterSyscacheCallback(PROCOID, object_changed, (Datum) 0);
+	CacheRegisterSyscacheCallback(TYPEOID, object_changed, (Datum) 0);
+	CacheRegisterSyscacheCallback(OPEROID, anything_changed, (Datum) 0);
+	CacheRegisterSyscacheCallback(AMOPOPID, anything_changed, (Datum) 0);
+	CacheRegisterSyscacheCallback(FOREIGNSERVEROID, anything_changed, (Datum) 0);
+	CacheRegisterSyscacheCallback(FOREIGNDATAWRAPPEROID, anything_changed, (Datum) 0);
+}
+
+static void
+make_plan(SaQuery *query)
+{
+	MemoryContext old;
+	Query	   *copy;
+	PlannedStmt *plan;
+
+	register_invalidation();
+	query->stale = false;
+	copy = copyObject(query->below);
+	AcquireRewriteLocks(copy, true, false);
+	plan = pg_plan_query(linitial(QueryRewrite(copy)), "", 0, NULL);
+	query->plan = NULL;
+	MemoryContextReset(query->plan_cxt);
+	old = MemoryContextSwitchTo(query->plan_cxt);
+	query->plan = copyObject(plan);
+	MemoryContextSwitchTo(old);
+}
+
+/* The plan, valid and with its relations locked. */
+PlannedStmt *
+sa_query_plan(SaQuery *query)
+{
+	ListCell   *lc;
+
+	for (;;)
+	{
+		if (query->plan == NULL || query->stale)
+			make_plan(query);
+		foreach(lc, query->plan->relationOids)
+			LockRelationOid(lfirst_oid(lc), AccessShareLock);
+		if (!query->stale)
+			return query->plan;
+	}
+}
+
+/* --- running it --- */
+
+typedef struct CallbackReceiver
+{
+	DestReceiver pub;
+	SaRowCallback callback;
+	void	   *arg;
+} CallbackReceiver;
+
+static bool
+receive_row(TupleTableSlot *slot, DestReceiver *self)
+{
+	CallbackReceiver *receiver = (CallbackReceiver *) self;
+
+	slot_getallattrs(slot);
+	receiver->callback(slot, receiver->arg);
+	return true;
+}
+
+static void
+receive_startup(DestReceiver *self, int operation, TupleDesc desc)
+{
+}
+
+static void
+receive_nothing(DestReceiver *self)
+{
+}
+
+void
+sa_query_run(SaQuery *query, SaRowCallback callback, void *arg)
+{
+	CallbackReceiver receiver = {
+		.pub = {receive_row, receive_startup, receive_nothing, receive_nothing, DestNone},
+		.callback = callback,
+		.arg = arg
+	};
+	PlannedStmt *plan = sa_query_plan(query);
+	QueryDesc  *desc = CreateQueryDesc(plan, "stream_agg batch", GetActiveSnapshot(), InvalidSnapshot,
+									   &receiver.pub, NULL, NULL, 0);
+
+	ExecutorStart(desc, 0);
+	sa_executor_run(desc, ForwardScanDirection, 0L);
+	ExecutorFinish(desc);
+	ExecutorEnd(desc);
+	FreeQueryDesc(desc);
+}

@@ -1,0 +1,92 @@
+/*
+ * query.h
+ *		A view's SELECT, split once into what lies below the aggregation (planned and run by
+ *		PostgreSQL against the batch), the aggregates, and what lies above (target list, HAVING).
+ */
+#ifndef SA_QUERY_H
+#define SA_QUERY_H
+
+#include "agg.h"
+#include "executor/tuptable.h"
+#include "nodes/parsenodes.h"
+#include "nodes/plannodes.h"
+#include "option.h"
+#include "parser/parse_node.h"
+
+/* A grouping column that is not the window. */
+typedef struct SaKey
+{
+	AttrNumber	column;			/* of the rows that come from below */
+	AttrNumber	result;			/* of the result table */
+	Oid			type;
+	Oid			collation;
+	Oid			eqop;
+	bool		nullable;
+} SaKey;
+
+typedef struct SaAggColumn
+{
+	Aggref	   *ref;
+	List	   *columns;		/* arguments: columns of the rows from below */
+	AttrNumber	filter;			/* likewise; 0: none */
+	AttrNumber	result;			/* by itself a column of the result table; 0: not */
+} SaAggColumn;
+
+typedef struct SaQuery
+{
+	MemoryContext cxt;
+	Oid			stream;
+	bool		transform;		/* no grouping at all: rows are appended as they are */
+	bool		windowed;		/* grouped by a window */
+	int64		window_size;	/* microseconds; 0: not constant */
+
+	/* Rows from below: the event's ctid, keys, window start and end, aggregate inputs. */
+	Query	   *below;
+	AttrNumber	start_column;
+	AttrNumber	end_column;
+	int			nkeys;
+	SaKey	   *keys;
+	int			naggs;
+	SaAggColumn *aggs;
+
+	/* Above: expressions over a group's row (keys, window start and end, aggregates). */
+	TupleDesc	group_desc;
+	List	   *targets;		/* of TargetEntry */
+	Expr	   *having;
+	AttrNumber	start_result;	/* columns of the result table; 0: not selected */
+	AttrNumber	end_result;
+	int			nresults;
+
+	/* The plan of what lies below, made when first needed and after invalidations. */
+	PlannedStmt *plan;
+	MemoryContext plan_cxt;
+	bool		stale;
+	struct SaQuery *next;		/* list of all, for invalidation */
+} SaQuery;
+
+#define SA_CTID_COLUMN 1
+
+/*
+ * Split an analysed SELECT; errors point into pstate's source text and say what to do.  The result lives
+ * in a new child of CurrentMemoryContext.
+ */
+extern SaQuery *sa_query_split(Query *query, ParseState *pstate);
+
+/* The same for the SELECT kept in a definition view. */
+extern SaQuery *sa_query_load(Oid definition);
+extern void sa_query_free(SaQuery *query);
+
+/* Options that do not fit the query. */
+extern void sa_query_check_mode(const SaQuery *query, SaOutputMode mode, int64 watermark);
+
+/* True when the group's whole state is in its result row (DESIGN.md 5); agg i alone. */
+extern bool sa_query_agg_in_result(const SaQuery *query, const SaAgg *agg, int i, SaOutputMode mode);
+
+/* Run what lies below against the batch on offer, in the current transaction and snapshot. */
+typedef void (*SaRowCallback) (TupleTableSlot *row, void *arg);
+extern void sa_query_run(SaQuery *query, SaRowCallback callback, void *arg);
+
+/* EXPLAIN of what lies below. */
+extern PlannedStmt *sa_query_plan(SaQuery *query);
+
+#endif							/* SA_QUERY_H */

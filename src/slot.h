@@ -1,0 +1,73 @@
+/*
+ * slot.h
+ *		Shared memory: one slot per stream that wants a worker, and how backends, workers and the
+ *		launcher talk through it.  Without shared_preload_libraries there is none, and every call here
+ *		does nothing or says so.
+ */
+#ifndef SA_SLOT_H
+#define SA_SLOT_H
+
+#include "datatype/timestamp.h"
+#include "storage/condition_variable.h"
+#include "storage/latch.h"
+
+#define SA_MESSAGE_SIZE 256
+
+typedef struct SaSlot
+{
+	Oid			database;		/* InvalidOid: the slot is free */
+	Oid			stream;
+	bool		wanted;			/* has views to keep */
+	int			pid;			/* of the worker; 0: none */
+	Latch	   *latch;			/* of the worker */
+	int			failures;		/* in a row; for the back-off */
+	TimestampTz next_start;		/* not before */
+	uint64		requested;		/* run() calls made */
+	uint64		served;			/* run() calls answered */
+	bool		reload;			/* views or options changed */
+	char		message[SA_MESSAGE_SIZE];	/* why no worker runs, or '' */
+} SaSlot;
+
+extern int	sa_slot_max;		/* stream_agg.max_streams */
+
+extern void sa_slot_init(void);
+extern bool sa_slot_available(void);
+extern void sa_slot_require(void);	/* error unless the library was preloaded */
+
+/* At this transaction's commit, wake the worker of the stream, if it has one. */
+extern void sa_slot_wake_at_commit(Oid stream);
+
+/* At this transaction's commit, see that the stream has a worker and that it looks at its views anew. */
+extern void sa_slot_want_at_commit(Oid stream);
+
+/* At once: the same, for the probe.  Returns false when all slots are taken. */
+extern bool sa_slot_want(Oid database, Oid stream);
+extern void sa_slot_wake_database(Oid database);
+
+/* The worker's side: attach by index; the slot is let go at exit. */
+extern SaSlot *sa_slot_attach(int index);
+extern void sa_slot_detach(SaSlot *slot, bool unwanted, const char *message);
+extern bool sa_slot_take_reload(SaSlot *slot);
+extern uint64 sa_slot_requested(SaSlot *slot);
+extern void sa_slot_serve(SaSlot *slot, uint64 request);
+
+/* run(): ask, and wait until the request is answered or the time is over (false). */
+extern uint64 sa_slot_request(Oid stream);
+extern bool sa_slot_wait(Oid stream, uint64 request, TimestampTz until);
+
+/* The launcher's side. */
+extern void sa_slot_set_launcher(Latch *latch);
+extern void sa_slot_wake_launcher(void);
+extern bool sa_slot_next_to_start(TimestampTz now, int *index, TimestampTz *wait_until);
+extern void sa_slot_started(int index);
+extern void sa_slot_not_started(int index, const char *message, TimestampTz retry_at);
+extern void sa_slot_worker_gone(int index, TimestampTz now);
+
+/* A copy of the slot, for views; false when there is none. */
+extern bool sa_slot_lookup(Oid stream, SaSlot *copy);
+
+/* DROP DATABASE and friends: ask the workers of a database to leave and keep them away until unblocked. */
+extern void sa_slot_block_database(Oid database);
+extern void sa_slot_unblock_database(Oid database);
+
+#endif							/* SA_SLOT_H */

@@ -1,0 +1,29 @@
+/*
+ * source.c
+ *		The list of sources.
+ *
+ * Invariant: a type that option.c accepts has its routine here.  No locks, no state.
+ */
+#include "postgres.h"
+
+#include "compat.h"
+
+#include "source.h"
+
+static const SaSourceRoutine *const source_routines[] = {
+	&sa_source_staged,
+};
+
+const SaSourceRoutine *
+sa_source_routine(const char *type)
+{
+	for (size_t i = 0; i < lengthof(source_routines); i++)
+	{
+		if (strcmp(source_routines[i]->type, type) == 0)
+			return source_routines[i];
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_FDW_UNABLE_TO_ESTABLISH_CONNECTION),
+			 errmsg("there is no source of type \"%s\"", type)));
+	return NULL;				/* keep compiler quiet */
+}

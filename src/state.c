@@ -1,0 +1,1382 @@
+/*
+ * state.c
+ *		The groups of one view.
+ *
+ * Invariant: between batches, a group's place on disk (result row, log entry) holds its newest state, so
+ * its body may leave memory at any time, and a failed batch is undone by going back to those places:
+ * bodies touched by it are dropped, and read again when next needed.  What a batch has done to windows
+ * (new, closed, compacted) takes effect in memory only after the commit.
+ *
+ * The log is a table of chunks, each with entries of one window; a newer entry of a group replaces the
+ * older ones.  A forgotten window's chunks are deleted whole.  A window whose chunks hold several times
+ * more entries than it has groups is written afresh.
+ *
+ * Locks: RowExclusiveLock on the log, kept to the end of the transaction.
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "common/hashfn.h"
+#include "executor/executor.h"
+#include "executor/spi.h"
+#include "libpq/pqformat.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/datum.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/pg_locale.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+#include "utils/typcache.h"
+
+#include "compat.h"
+#include "state.h"
+#include "watermark.h"
+
+#define CHUNK_BYTES 7900		/* what fits a page with its headers */
+#define COMPACT_FACTOR 4		/* entries per group that a window's log may hold */
+#define COMPACT_MIN_CHUNKS 16
+#define MAX_KEY_BYTES 2500		/* what fits an index entry, a third of a page */
+#define FIRST_ARENA 1024
+#define LAST_ARENA 65536
+
+typedef enum KeyKind
+{
+	KEY_IMAGE,					/* by value, equal iff the datums are */
+	KEY_BYTES,					/* varlena, equal iff the bytes are */
+	KEY_FUNCTION				/* ask the type */
+} KeyKind;
+
+typedef struct KeyInfo
+{
+	KeyKind		kind;
+	bool		byval;
+	int16		len;
+	Oid			collation;
+	FmgrInfo	eq;
+	FmgrInfo	hash;
+	bool		hashable;
+	SaCodec		codec;
+} KeyInfo;
+
+/* Keys and states; lives in its window's bodies context. */
+typedef struct SaBody
+{
+	SaTrans    *trans;
+	Datum	   *keys;
+	bool	   *nulls;
+} SaBody;
+
+struct SaWindow
+{
+	SaWindow   *next;			/* in the hash of windows */
+	int64		start;
+	int64		end;
+	MemoryContext cxt;			/* everything of the window */
+	MemoryContext bodies;		/* keys and states alone */
+	SaGroup   **buckets;
+	uint32		nbuckets;
+	int64		ngroups;
+	char	   *arena;			/* for groups */
+	Size		arena_left;
+	Size		arena_size;
+	uint64		last_batch;		/* for eviction */
+	bool		fresh;			/* new in this batch */
+	bool		forgotten;		/* by this batch */
+	bool		dirty;			/* has groups touched in this batch */
+	int64		entries;		/* in the log */
+	int			nchunks;
+	int			maxchunks;
+	ItemPointerData *chunks;
+	int			committed_chunks;
+	int64		committed_entries;
+	ItemPointerData *retired;	/* chunks that compaction replaced in this batch */
+	int			nretired;
+};
+
+struct SaState
+{
+	MemoryContext cxt;
+	MemoryContext windows_cxt;	/* parent of all windows; reset to start over */
+	SaQuery    *query;
+	SaOutputMode mode;
+	Oid			result;
+	Oid			log;
+	Oid			result_file;	/* where remembered places are valid */
+	Oid			log_file;
+	int64		log_seq;		/* of the newest chunk */
+	bool		recovered;
+	int			nkeys;
+	KeyInfo    *keys;
+	int			naggs;
+	SaAgg	  **aggs;
+	bool	   *in_result;
+	SaAggRun   *run;
+	bool		any_in_result;
+	bool		needs_log;
+	SaWindow   *windows[256];	/* hash of windows */
+	SaWindow   *last;			/* the window found last */
+	int64		nwindows;
+	uint64		batch;
+	SaTouched  *touched;
+	int			ntouched;
+	int			maxtouched;
+	Datum	   *row_keys;		/* scratch */
+	bool	   *row_nulls;
+};
+
+/* --- set-up --- */
+
+static void
+init_key(KeyInfo *info, const SaKey *key, MemoryContext cxt)
+{
+	RegProcedure hashfn;
+	TypeCacheEntry *type = lookup_type_cache(key->type, TYPECACHE_EQ_OPR);
+
+	get_typlenbyval(key->type, &info->len, &info->byval);
+	info->collation = key->collation;
+	info->kind = KEY_FUNCTION;
+	if (info->byval && (type->type_id == INT4OID || type->type_id == INT8OID || type->type_id == INT2OID ||
+						type->type_id == BOOLOID || type->type_id == DATEOID || type->type_id == OIDOID ||
+						type->type_id == TIMESTAMPOID || type->type_id == TIMESTAMPTZOID ||
+						type->typtype == TYPTYPE_ENUM))
+		info->kind = KEY_IMAGE;
+	else if ((key->type == TEXTOID || key->type == VARCHAROID || key->type == BYTEAOID) &&
+			 (!OidIsValid(key->collation) || get_collation_isdeterministic(key->collation)))
+		info->kind = KEY_BYTES;
+	fmgr_info_cxt(get_opcode(key->eqop), &info->eq, cxt);
+	info->hashable = get_op_hash_functions(key->eqop, &hashfn, NULL);
+	if (info->hashable)
+		fmgr_info_cxt(hashfn, &info->hash, cxt);
+	sa_codec_init(&info->codec, key->type, cxt);
+}
+
+static SaAgg *
+create_agg(SaQuery *query, int i)
+{
+	return sa_agg_create(query->aggs[i].ref, query->aggs[i].columns, query->aggs[i].filter);
+}
+
+bool
+sa_state_needs_log(SaQuery *query, SaOutputMode mode)
+{
+	if (query->transform)
+		return false;
+	if (mode == SA_APPEND || query->having != NULL)
+		return true;
+	for (int i = 0; i < query->naggs; i++)
+		if (!sa_query_agg_in_result(query, create_agg(query, i), i, mode))
+			return true;
+	return false;
+}
+
+void
+sa_state_set_query(SaState *state, SaQuery *query)
+{
+	MemoryContext old = MemoryContextSwitchTo(query->cxt);
+
+	if (state->query && (query->nkeys != state->nkeys || query->naggs != state->naggs))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the definition of the continuous view has changed its columns")));
+	state->query = query;
+	state->nkeys = query->nkeys;
+	state->naggs = query->naggs;
+	state->keys = palloc0(sizeof(KeyInfo) * (query->nkeys + 1));
+	for (int i = 0; i < query->nkeys; i++)
+		init_key(&state->keys[i], &query->keys[i], query->cxt);
+	state->aggs = palloc0(sizeof(SaAgg *) * (query->naggs + 1));
+	state->in_result = palloc0(sizeof(bool) * (query->naggs + 1));
+	for (int i = 0; i < query->naggs; i++)
+	{
+		state->aggs[i] = create_agg(query, i);
+		state->in_result[i] = sa_query_agg_in_result(query, state->aggs[i], i, state->mode);
+		state->any_in_result |= state->in_result[i];
+	}
+	MemoryContextSwitchTo(old);
+}
+
+SaState *
+sa_state_create(SaQuery *query, SaOutputMode mode, Oid result, Oid log, MemoryContext parent)
+{
+	MemoryContext cxt = AllocSetContextCreate(parent, "stream_agg state", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(cxt);
+	SaState    *state = palloc0(sizeof(SaState));
+
+	state->cxt = cxt;
+	state->windows_cxt = AllocSetContextCreate(cxt, "stream_agg windows", ALLOCSET_DEFAULT_SIZES);
+	state->mode = mode;
+	state->result = result;
+	state->log = log;
+	state->needs_log = OidIsValid(log);
+	state->run = sa_agg_run_create(cxt);
+	sa_state_set_query(state, query);
+	state->row_keys = palloc0(sizeof(Datum) * (state->nkeys + 1));
+	state->row_nulls = palloc0(sizeof(bool) * (state->nkeys + 1));
+	MemoryContextSwitchTo(old);
+	return state;
+}
+
+void
+sa_state_free(SaState *state)
+{
+	MemoryContextDelete(state->cxt);
+}
+
+/* Forget everything in memory. */
+static void
+start_over(SaState *state)
+{
+	MemoryContextReset(state->windows_cxt);
+	memset(state->windows, 0, sizeof(state->windows));
+	state->last = NULL;
+	state->nwindows = 0;
+	state->ntouched = 0;
+	state->recovered = false;
+}
+
+/* --- windows --- */
+
+static uint32
+window_slot(int64 end)
+{
+	return murmurhash32((uint32) end ^ (uint32) ((uint64) end >> 32)) & 255;
+}
+
+static SaWindow *
+find_window(SaState *state, int64 start, int64 end)
+{
+	SaWindow   *window = state->last;
+
+	if (window && window->end == end && window->start == start)
+		return window;
+	for (window = state->windows[window_slot(end)]; window; window = window->next)
+		if (window->end == end && window->start == start)
+			break;
+	if (window)
+		state->last = window;
+	return window;
+}
+
+static SaWindow *
+create_window(SaState *state, int64 start, int64 end)
+{
+	MemoryContext cxt = AllocSetContextCreate(state->windows_cxt, "stream_agg window", ALLOCSET_SMALL_SIZES);
+	SaWindow   *window = MemoryContextAllocZero(cxt, sizeof(SaWindow));
+	uint32		slot = window_slot(end);
+
+	window->cxt = cxt;
+	window->bodies = AllocSetContextCreate(cxt, "stream_agg groups", ALLOCSET_SMALL_SIZES);
+	window->start = start;
+	window->end = end;
+	window->fresh = true;
+	window->nbuckets = 16;
+	window->buckets = MemoryContextAllocZero(cxt, sizeof(SaGroup *) * window->nbuckets);
+	window->arena_size = FIRST_ARENA;
+	window->next = state->windows[slot];
+	state->windows[slot] = window;
+	state->nwindows++;
+	state->last = window;
+	return window;
+}
+
+SaWindow *
+sa_state_window(SaState *state, int64 start, int64 end)
+{
+	SaWindow   *window = find_window(state, start, end);
+
+	return window ? window : create_window(state, start, end);
+}
+
+static void
+drop_window(SaState *state, SaWindow *window)
+{
+	SaWindow  **link = &state->windows[window_slot(window->end)];
+
+	while (*link != window)
+		link = &(*link)->next;
+	*link = window->next;
+	state->last = NULL;
+	state->nwindows--;
+	MemoryContextDelete(window->cxt);
+}
+
+/* Calls fn for every window; fn may drop the one it is called for. */
+static void
+each_window(SaState *state, void (*fn) (SaState *state, SaWindow *window, void *arg), void *arg)
+{
+	for (int i = 0; i < lengthof(state->windows); i++)
+	{
+		SaWindow   *next;
+
+		for (SaWindow *window = state->windows[i]; window; window = next)
+		{
+			next = window->next;
+			fn(state, window, arg);
+		}
+	}
+}
+
+/* --- keys --- */
+
+static uint32
+hash_key(KeyInfo *info, Datum value)
+{
+	switch (info->kind)
+	{
+		case KEY_IMAGE:
+			return murmurhash32((uint32) value ^ (uint32) ((uint64) value >> 32));
+		case KEY_BYTES:
+			{
+				struct varlena *v = PG_DETOAST_DATUM_PACKED(value);
+
+				return hash_bytes((unsigned char *) VARDATA_ANY(v), VARSIZE_ANY_EXHDR(v));
+			}
+		default:
+			return info->hashable ? DatumGetUInt32(FunctionCall1Coll(&info->hash, info->collation, value)) : 0;
+	}
+}
+
+static uint32
+hash_keys(SaState *state, Datum *keys, bool *nulls)
+{
+	uint32		hash = 0x9e3779b9;
+
+	for (int i = 0; i < state->nkeys; i++)
+		hash = hash_combine(hash, nulls[i] ? 0 : hash_key(&state->keys[i], keys[i]));
+	return hash;
+}
+
+static bool
+equal_key(KeyInfo *info, Datum a, Datum b)
+{
+	switch (info->kind)
+	{
+		case KEY_IMAGE:
+			return a == b;
+		case KEY_BYTES:
+			{
+				struct varlena *va = PG_DETOAST_DATUM_PACKED(a);
+				struct varlena *vb = PG_DETOAST_DATUM_PACKED(b);
+				Size		len = VARSIZE_ANY_EXHDR(va);
+
+				return len == VARSIZE_ANY_EXHDR(vb) && memcmp(VARDATA_ANY(va), VARDATA_ANY(vb), len) == 0;
+			}
+		default:
+			return DatumGetBool(FunctionCall2Coll(&info->eq, info->collation, a, b));
+	}
+}
+
+/* NULLs group together, as in SQL. */
+static bool
+equal_keys(SaState *state, SaBody *body, Datum *keys, bool *nulls)
+{
+	for (int i = 0; i < state->nkeys; i++)
+	{
+		if (body->nulls[i] != nulls[i])
+			return false;
+		if (!nulls[i] && !equal_key(&state->keys[i], body->keys[i], keys[i]))
+			return false;
+	}
+	return true;
+}
+
+/* --- bodies --- */
+
+static Datum
+flat_key(KeyInfo *info, Datum value)
+{
+	return info->len == -1 ? PointerGetDatum(PG_DETOAST_DATUM_PACKED(value)) : value;
+}
+
+/* A body with copies of these keys, in one piece of memory; states are still to be filled. */
+static SaBody *
+create_body(SaState *state, SaWindow *window, Datum *keys, bool *nulls)
+{
+	Size		fixed = MAXALIGN(sizeof(SaBody) + sizeof(SaTrans) * state->naggs + sizeof(Datum) * state->nkeys +
+								 sizeof(bool) * state->nkeys);
+	Size		size = fixed;
+	SaBody	   *body;
+	char	   *free_space;
+
+	for (int i = 0; i < state->nkeys; i++)
+		if (!nulls[i] && !state->keys[i].byval)
+		{
+			keys[i] = flat_key(&state->keys[i], keys[i]);
+			size += MAXALIGN(datumGetSize(keys[i], false, state->keys[i].len));
+		}
+	if (size - fixed > MAX_KEY_BYTES)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("grouping key of %zu bytes is too wide for an index", size - fixed),
+				 errdetail("The limit is %d bytes.", MAX_KEY_BYTES),
+				 errhint("Group by a shorter expression, such as a hash of the column.")));
+	body = MemoryContextAlloc(window->bodies, size);
+	body->trans = (SaTrans *) (body + 1);
+	body->keys = (Datum *) (body->trans + state->naggs);
+	body->nulls = (bool *) (body->keys + state->nkeys);
+	free_space = (char *) body + fixed;
+	for (int i = 0; i < state->nkeys; i++)
+	{
+		body->nulls[i] = nulls[i];
+		body->keys[i] = keys[i];
+		if (!nulls[i] && !state->keys[i].byval)
+		{
+			Size		len = datumGetSize(keys[i], false, state->keys[i].len);
+
+			memcpy(free_space, DatumGetPointer(keys[i]), len);
+			body->keys[i] = PointerGetDatum(free_space);
+			free_space += MAXALIGN(len);
+		}
+	}
+	return body;
+}
+
+static void
+start_states(SaState *state, SaWindow *window, SaBody *body)
+{
+	sa_agg_run_in(state->run, window->bodies);
+	for (int i = 0; i < state->naggs; i++)
+		sa_agg_start(state->aggs[i], state->run, &body->trans[i]);
+}
+
+/* Position a reader at the index-th entry of a chunk. */
+static void
+seek_entry(StringInfo in, bytea *chunk, int index)
+{
+	in->data = VARDATA_ANY(chunk);
+	in->len = VARSIZE_ANY_EXHDR(chunk);
+	in->maxlen = in->len;
+	in->cursor = 0;
+	while (index-- > 0)
+		in->cursor += pq_getmsgint(in, 4);
+	(void) pq_getmsgint(in, 4);
+}
+
+/* Read the keys of the entry at the reader. */
+static void
+read_entry_keys(SaState *state, StringInfo in, Datum *keys, bool *nulls)
+{
+	for (int i = 0; i < state->nkeys; i++)
+		keys[i] = sa_codec_get(&state->keys[i].codec, in, &nulls[i]);
+}
+
+/* Then the states that are not in the result. */
+static void
+read_entry_states(SaState *state, SaWindow *window, StringInfo in, SaBody *body)
+{
+	sa_agg_run_in(state->run, window->bodies);
+	for (int i = 0; i < state->naggs; i++)
+		if (!state->in_result[i])
+			sa_agg_read(state->aggs[i], state->run, &body->trans[i], in);
+}
+
+/* Columns of a result row (as a slot of the result table) that are keys. */
+static void
+read_result_keys(SaState *state, TupleTableSlot *slot, Datum *keys, bool *nulls)
+{
+	for (int i = 0; i < state->nkeys; i++)
+		keys[i] = slot_getattr(slot, state->query->keys[i].result, &nulls[i]);
+}
+
+static void
+read_result_states(SaState *state, SaWindow *window, TupleTableSlot *slot, SaBody *body)
+{
+	sa_agg_run_in(state->run, window->bodies);
+	for (int i = 0; i < state->naggs; i++)
+		if (state->in_result[i])
+		{
+			bool		isnull;
+			Datum		value = slot_getattr(slot, state->query->aggs[i].result, &isnull);
+
+			sa_agg_from_value(state->aggs[i], state->run, &body->trans[i], value, isnull);
+		}
+}
+
+static void
+lost_place(Oid relid)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("state of a group is no longer where it was written in table \"%s\"", get_rel_name(relid))));
+}
+
+/* A slot with the row at this place. */
+static TupleTableSlot *
+fetch_row(Relation rel, ItemPointer tid, Snapshot snapshot)
+{
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+
+	if (!table_tuple_fetch_row_version(rel, tid, snapshot, slot))
+		lost_place(RelationGetRelid(rel));
+	return slot;
+}
+
+/* Bring a group's body back from disk. */
+static void
+load_body(SaState *state, SaWindow *window, SaGroup *group)
+{
+	SaBody	   *body = NULL;
+
+	if (state->needs_log)
+	{
+		Relation	rel = table_open(state->log, AccessShareLock);
+		TupleTableSlot *slot = fetch_row(rel, &group->log_tid, SnapshotAny);
+		bool		isnull;
+		bytea	   *chunk = DatumGetByteaPP(slot_getattr(slot, 4, &isnull));
+		StringInfoData in;
+
+		seek_entry(&in, chunk, group->log_index);
+		read_entry_keys(state, &in, state->row_keys, state->row_nulls);
+		body = create_body(state, window, state->row_keys, state->row_nulls);
+		read_entry_states(state, window, &in, body);
+		ExecDropSingleTupleTableSlot(slot);
+		table_close(rel, NoLock);
+	}
+	if (body == NULL || state->any_in_result)
+	{
+		Relation	rel = table_open(state->result, AccessShareLock);
+		TupleTableSlot *slot = fetch_row(rel, &group->result_tid, SnapshotSelf);
+
+		if (body == NULL)
+		{
+			read_result_keys(state, slot, state->row_keys, state->row_nulls);
+			body = create_body(state, window, state->row_keys, state->row_nulls);
+		}
+		read_result_states(state, window, slot, body);
+		ExecDropSingleTupleTableSlot(slot);
+		table_close(rel, NoLock);
+	}
+	group->body = body;
+}
+
+/* --- groups --- */
+
+static SaGroup *
+allocate_group(SaWindow *window)
+{
+	SaGroup    *group;
+
+	if (window->arena_left < sizeof(SaGroup))
+	{
+		window->arena = MemoryContextAlloc(window->cxt, window->arena_size);
+		window->arena_left = window->arena_size;
+		window->arena_size = Min(window->arena_size * 2, LAST_ARENA);
+	}
+	group = (SaGroup *) window->arena;
+	window->arena += MAXALIGN(sizeof(SaGroup));
+	window->arena_left -= Min(window->arena_left, MAXALIGN(sizeof(SaGroup)));
+	memset(group, 0, sizeof(SaGroup));
+	ItemPointerSetInvalid(&group->log_tid);
+	ItemPointerSetInvalid(&group->result_tid);
+	return group;
+}
+
+static void
+grow_buckets(SaWindow *window)
+{
+	uint32		n = window->nbuckets * 2;
+	SaGroup   **buckets = MemoryContextAllocExtended(window->cxt, sizeof(SaGroup *) * n,
+													 MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+
+	for (uint32 i = 0; i < window->nbuckets; i++)
+	{
+		SaGroup    *next;
+
+		for (SaGroup *group = window->buckets[i]; group; group = next)
+		{
+			next = group->next;
+			group->next = buckets[group->hash & (n - 1)];
+			buckets[group->hash & (n - 1)] = group;
+		}
+	}
+	pfree(window->buckets);
+	window->buckets = buckets;
+	window->nbuckets = n;
+}
+
+/* The group with these keys; *found tells whether it was there. */
+static SaGroup *
+find_or_create_group(SaState *state, SaWindow *window, Datum *keys, bool *nulls, bool *found)
+{
+	uint32		hash = hash_keys(state, keys, nulls);
+	SaGroup    *group;
+
+	for (group = window->buckets[hash & (window->nbuckets - 1)]; group; group = group->next)
+	{
+		if (group->hash != hash)
+			continue;
+		if (group->body == NULL)
+		{
+			/* load_body uses the scratch keys, which may be the caller's */
+			Datum	   *save = state->row_keys;
+			bool	   *save_nulls = state->row_nulls;
+
+			state->row_keys = palloc(sizeof(Datum) * (state->nkeys + 1));
+			state->row_nulls = palloc(sizeof(bool) * (state->nkeys + 1));
+			load_body(state, window, group);
+			state->row_keys = save;
+			state->row_nulls = save_nulls;
+		}
+		if (equal_keys(state, group->body, keys, nulls))
+		{
+			*found = true;
+			return group;
+		}
+	}
+	*found = false;
+	if (window->ngroups >= window->nbuckets)
+		grow_buckets(window);
+	group = allocate_group(window);
+	group->hash = hash;
+	group->body = create_body(state, window, keys, nulls);
+	start_states(state, window, group->body);
+	group->next = window->buckets[hash & (window->nbuckets - 1)];
+	window->buckets[hash & (window->nbuckets - 1)] = group;
+	window->ngroups++;
+	return group;
+}
+
+static void
+remove_group(SaWindow *window, SaGroup *group)
+{
+	SaGroup   **link = &window->buckets[group->hash & (window->nbuckets - 1)];
+
+	while (*link != group)
+		link = &(*link)->next;
+	*link = group->next;
+	window->ngroups--;
+}
+
+static void
+touch(SaState *state, SaWindow *window, SaGroup *group, bool fresh, bool changed)
+{
+	SaTouched  *entry;
+
+	if (state->ntouched == state->maxtouched)
+	{
+		Size		n = Max(1024, (Size) state->maxtouched * 2);
+
+		if (state->touched)
+			state->touched = repalloc_huge(state->touched, n * sizeof(SaTouched));
+		else
+			state->touched = MemoryContextAllocHuge(state->cxt, n * sizeof(SaTouched));
+		state->maxtouched = n;
+	}
+	entry = &state->touched[state->ntouched++];
+	entry->group = group;
+	entry->window = window;
+	entry->fresh = fresh;
+	entry->changed = changed;
+	entry->log_tid = group->log_tid;
+	entry->log_index = group->log_index;
+	entry->result_tid = group->result_tid;
+	group->touched = true;
+	window->dirty = true;
+	window->last_batch = state->batch;
+}
+
+SaGroup *
+sa_state_group(SaState *state, SaWindow *window, TupleTableSlot *row)
+{
+	SaGroup    *group;
+	bool		found;
+
+	for (int i = 0; i < state->nkeys; i++)
+	{
+		int			column = state->query->keys[i].column - 1;
+
+		state->row_keys[i] = row->tts_values[column];
+		state->row_nulls[i] = row->tts_isnull[column];
+	}
+	group = find_or_create_group(state, window, state->row_keys, state->row_nulls, &found);
+	if (!group->touched)
+		touch(state, window, group, !found, true);
+	return group;
+}
+
+void
+sa_state_advance(SaState *state, SaWindow *window, SaGroup *group, TupleTableSlot *row)
+{
+	SaTrans    *trans = group->body->trans;
+
+	sa_agg_run_in(state->run, window->bodies);
+	for (int i = 0; i < state->naggs; i++)
+		sa_agg_advance(state->aggs[i], state->run, &trans[i], row);
+}
+
+SaTouched *
+sa_state_touched(SaState *state, int *count)
+{
+	*count = state->ntouched;
+	return state->touched;
+}
+
+void
+sa_state_values(SaState *state, SaWindow *window, SaGroup *group, Datum *values, bool *nulls)
+{
+	int			n = 0;
+
+	if (group->body == NULL)
+		load_body(state, window, group);
+	for (int i = 0; i < state->nkeys; i++, n++)
+	{
+		values[n] = group->body->keys[i];
+		nulls[n] = group->body->nulls[i];
+	}
+	if (state->query->windowed)
+	{
+		values[n] = TimestampTzGetDatum(window->start);
+		nulls[n++] = false;
+		values[n] = TimestampTzGetDatum(window->end);
+		nulls[n++] = false;
+	}
+	sa_agg_run_in(state->run, window->bodies);
+	for (int i = 0; i < state->naggs; i++, n++)
+		values[n] = sa_agg_final(state->aggs[i], state->run, &group->body->trans[i], &nulls[n]);
+}
+
+static int
+compare_key(KeyInfo *info, Datum a, Datum b)
+{
+	struct varlena *va;
+	struct varlena *vb;
+	Size		la;
+	Size		lb;
+	int			result;
+
+	if (info->byval)
+		return (int64) a < (int64) b ? -1 : (int64) a > (int64) b;
+	if (info->len != -1)
+		return memcmp(DatumGetPointer(a), DatumGetPointer(b), info->len > 0 ? info->len : 1);
+	va = (struct varlena *) DatumGetPointer(a);
+	vb = (struct varlena *) DatumGetPointer(b);
+	la = VARSIZE_ANY_EXHDR(va);
+	lb = VARSIZE_ANY_EXHDR(vb);
+	result = memcmp(VARDATA_ANY(va), VARDATA_ANY(vb), Min(la, lb));
+	return result != 0 ? result : la < lb ? -1 : la > lb;
+}
+
+int
+sa_state_compare(SaState *state, const SaTouched *a, const SaTouched *b)
+{
+	SaBody	   *x = a->group->body;
+	SaBody	   *y = b->group->body;
+
+	if (a->window->end != b->window->end)
+		return a->window->end < b->window->end ? -1 : 1;
+	for (int i = 0; i < state->nkeys; i++)
+	{
+		int			result;
+
+		if (x->nulls[i] || y->nulls[i])
+		{
+			if (x->nulls[i] != y->nulls[i])
+				return x->nulls[i] ? 1 : -1;
+			continue;
+		}
+		result = compare_key(&state->keys[i], x->keys[i], y->keys[i]);
+		if (result != 0)
+			return result;
+	}
+	return 0;
+}
+
+/* --- closing --- */
+
+static int
+compare_window_end(const ListCell *a, const ListCell *b)
+{
+	int64		x = ((SaWindow *) lfirst(a))->end;
+	int64		y = ((SaWindow *) lfirst(b))->end;
+
+	return x < y ? -1 : x > y;
+}
+
+List *
+sa_state_closing(SaState *state, TimestampTz watermark)
+{
+	List	   *result = NIL;
+
+	if (!state->query->windowed)
+		return NIL;
+	for (int i = 0; i < lengthof(state->windows); i++)
+		for (SaWindow *window = state->windows[i]; window; window = window->next)
+			if (!window->forgotten && sa_watermark_closes(window->end, watermark))
+				result = lappend(result, window);
+	list_sort(result, compare_window_end);
+	return result;
+}
+
+SaTouched *
+sa_state_window_groups(SaState *state, SaWindow *window, int *count)
+{
+	SaTouched  *result = MemoryContextAllocHuge(CurrentMemoryContext, sizeof(SaTouched) * (window->ngroups + 1));
+	int			n = 0;
+
+	for (uint32 i = 0; i < window->nbuckets; i++)
+		for (SaGroup *group = window->buckets[i]; group; group = group->next)
+		{
+			if (group->body == NULL)
+				load_body(state, window, group);
+			result[n].group = group;
+			result[n++].window = window;
+		}
+	*count = n;
+	return result;
+}
+
+void
+sa_state_forget(SaState *state, SaWindow *window)
+{
+	window->forgotten = true;
+}
+
+/* --- the log --- */
+
+static void
+remember_chunk(SaWindow *window, ItemPointer tid, int entries)
+{
+	if (window->nchunks == window->maxchunks)
+	{
+		window->maxchunks = Max(4, window->maxchunks * 2);
+		if (window->chunks)
+			window->chunks = repalloc(window->chunks, sizeof(ItemPointerData) * window->maxchunks);
+		else
+			window->chunks = MemoryContextAlloc(window->cxt, sizeof(ItemPointerData) * window->maxchunks);
+	}
+	window->chunks[window->nchunks++] = *tid;
+	window->entries += entries;
+}
+
+/* One entry: its length after the four bytes that hold it, keys, states. */
+static void
+append_entry(SaState *state, SaWindow *window, SaGroup *group, StringInfo out)
+{
+	int			start = out->len;
+	uint32		len;
+
+	appendStringInfoSpaces(out, 4);
+	for (int i = 0; i < state->nkeys; i++)
+		sa_codec_put(&state->keys[i].codec, out, group->body->keys[i], group->body->nulls[i]);
+	sa_agg_run_in(state->run, window->bodies);
+	for (int i = 0; i < state->naggs; i++)
+		if (!state->in_result[i])
+			sa_agg_write(state->aggs[i], state->run, &group->body->trans[i], out);
+	len = pg_hton32(out->len - start - 4);
+	memcpy(out->data + start, &len, 4);
+}
+
+typedef struct LogWriter
+{
+	Relation	rel;
+	TupleTableSlot *slot;
+	BulkInsertState bulk;
+	StringInfoData chunk;		/* being filled, behind a varlena header */
+	SaTouched  *first;			/* the groups in it */
+	int			entries;
+	MemoryContext scratch;
+} LogWriter;
+
+static void
+flush_chunk(SaState *state, LogWriter *writer)
+{
+	SaWindow   *window;
+	TupleTableSlot *slot = writer->slot;
+
+	if (writer->entries == 0)
+		return;
+	window = writer->first->window;
+	SET_VARSIZE(writer->chunk.data, writer->chunk.len);
+	ExecClearTuple(slot);
+	slot->tts_values[0] = Int64GetDatum(++state->log_seq);
+	slot->tts_values[1] = Int64GetDatum(window->start);
+	slot->tts_values[2] = Int64GetDatum(window->end);
+	slot->tts_values[3] = PointerGetDatum(writer->chunk.data);
+	memset(slot->tts_isnull, 0, 4);
+	ExecStoreVirtualTuple(slot);
+	table_tuple_insert(writer->rel, slot, GetCurrentCommandId(true), 0, writer->bulk);
+	for (int i = 0; i < writer->entries; i++)
+	{
+		writer->first[i].group->log_tid = slot->tts_tid;
+		writer->first[i].group->log_index = i;
+	}
+	remember_chunk(window, &slot->tts_tid, writer->entries);
+	resetStringInfo(&writer->chunk);
+	appendStringInfoSpaces(&writer->chunk, VARHDRSZ);
+	writer->entries = 0;
+	MemoryContextReset(writer->scratch);
+}
+
+static int
+compare_touched_window(const void *a, const void *b)
+{
+	const SaTouched *x = a;
+	const SaTouched *y = b;
+
+	if (x->window->end != y->window->end)
+		return x->window->end < y->window->end ? -1 : 1;
+	return x->window->start < y->window->start ? -1 : x->window->start > y->window->start;
+}
+
+static void
+write_entries(SaState *state, Relation rel)
+{
+	LogWriter	writer = {.rel = rel};
+
+	writer.slot = MakeSingleTupleTableSlot(RelationGetDescr(rel), &TTSOpsVirtual);
+	writer.bulk = GetBulkInsertState();
+	writer.scratch = AllocSetContextCreate(CurrentMemoryContext, "stream_agg log", ALLOCSET_DEFAULT_SIZES);
+	initStringInfo(&writer.chunk);
+	appendStringInfoSpaces(&writer.chunk, VARHDRSZ);
+	qsort(state->touched, state->ntouched, sizeof(SaTouched), compare_touched_window);
+	for (int i = 0; i < state->ntouched; i++)
+	{
+		SaTouched  *entry = &state->touched[i];
+		int			before = writer.chunk.len;
+		MemoryContext old;
+
+		if (entry->window->forgotten)
+			continue;
+		CHECK_FOR_INTERRUPTS();
+		if (writer.entries > 0 && writer.first->window != entry->window)
+			flush_chunk(state, &writer);
+		if (writer.entries == 0)
+			before = writer.chunk.len;
+		old = MemoryContextSwitchTo(writer.scratch);
+		append_entry(state, entry->window, entry->group, &writer.chunk);
+		MemoryContextSwitchTo(old);
+		if (writer.chunk.len > CHUNK_BYTES && writer.entries > 0)
+		{
+			/* does not fit any more: it begins the next chunk */
+			writer.chunk.len = before;
+			flush_chunk(state, &writer);
+			i--;
+			continue;
+		}
+		if (writer.entries++ == 0)
+			writer.first = entry;
+	}
+	flush_chunk(state, &writer);
+	FreeBulkInsertState(writer.bulk);
+	ExecDropSingleTupleTableSlot(writer.slot);
+	MemoryContextDelete(writer.scratch);
+}
+
+/* A window whose log has grown far beyond its groups: all its groups are written, the old chunks go. */
+static void
+compact_window(SaState *state, SaWindow *window, void *arg)
+{
+	if (!window->dirty || window->forgotten || window->nchunks < COMPACT_MIN_CHUNKS ||
+		window->entries < COMPACT_FACTOR * window->ngroups)
+		return;
+	for (uint32 i = 0; i < window->nbuckets; i++)
+		for (SaGroup *group = window->buckets[i]; group; group = group->next)
+		{
+			if (group->body == NULL)
+				load_body(state, window, group);
+			if (!group->touched)
+				touch(state, window, group, false, false);
+		}
+	window->retired = window->chunks;
+	window->nretired = window->nchunks;
+	window->chunks = NULL;
+	window->nchunks = window->maxchunks = 0;
+	window->entries = 0;
+}
+
+static void
+delete_chunks(Relation rel, ItemPointerData *chunks, int n)
+{
+	for (int i = 0; i < n; i++)
+		simple_table_tuple_delete(rel, &chunks[i], GetActiveSnapshot());
+}
+
+static void
+delete_old_chunks(SaState *state, SaWindow *window, void *arg)
+{
+	delete_chunks(arg, window->retired, window->nretired);
+	if (window->forgotten)
+		delete_chunks(arg, window->chunks, window->nchunks);
+}
+
+void
+sa_state_write(SaState *state)
+{
+	Relation	rel;
+
+	if (!state->needs_log)
+		return;
+	rel = table_open(state->log, RowExclusiveLock);
+	each_window(state, compact_window, NULL);
+	each_window(state, delete_old_chunks, rel);
+	write_entries(state, rel);
+	table_close(rel, NoLock);
+}
+
+/* --- the end of a batch --- */
+
+static void
+commit_window(SaState *state, SaWindow *window, void *arg)
+{
+	if (window->forgotten)
+	{
+		drop_window(state, window);
+		return;
+	}
+	window->fresh = false;
+	window->dirty = false;
+	window->committed_chunks = window->nchunks;
+	window->committed_entries = window->entries;
+	if (window->retired)
+		pfree(window->retired);
+	window->retired = NULL;
+	window->nretired = 0;
+}
+
+void
+sa_state_commit(SaState *state)
+{
+	for (int i = 0; i < state->ntouched; i++)
+		state->touched[i].group->touched = false;
+	state->ntouched = 0;
+	each_window(state, commit_window, NULL);
+}
+
+/* Bodies of the window are out of memory from here on. */
+static void
+drop_bodies(SaWindow *window)
+{
+	for (uint32 i = 0; i < window->nbuckets; i++)
+		for (SaGroup *group = window->buckets[i]; group; group = group->next)
+			group->body = NULL;
+	MemoryContextReset(window->bodies);
+}
+
+static void
+abort_window(SaState *state, SaWindow *window, void *arg)
+{
+	window->forgotten = false;
+	if (window->fresh)
+	{
+		drop_window(state, window);
+		return;
+	}
+	if (window->retired)
+	{
+		if (window->chunks)
+			pfree(window->chunks);
+		window->chunks = window->retired;
+		window->maxchunks = window->nretired;
+		window->retired = NULL;
+		window->nretired = 0;
+	}
+	window->nchunks = window->committed_chunks;
+	window->entries = window->committed_entries;
+	if (window->dirty)
+		drop_bodies(window);
+	window->dirty = false;
+}
+
+void
+sa_state_abort(SaState *state)
+{
+	for (int i = 0; i < state->ntouched; i++)
+	{
+		SaTouched  *entry = &state->touched[i];
+		SaGroup    *group = entry->group;
+
+		group->touched = false;
+		group->log_tid = entry->log_tid;
+		group->log_index = entry->log_index;
+		group->result_tid = entry->result_tid;
+		if (entry->fresh)
+			remove_group(entry->window, group);
+	}
+	state->ntouched = 0;
+	if (!state->recovered)
+		start_over(state);
+	else
+		each_window(state, abort_window, NULL);
+}
+
+/* --- recovery --- */
+
+/* Forget what the log tells of windows that ended by floor: they are gone with their chunks. */
+static void
+recover_entry(SaState *state, SaWindow *window, StringInfo in, ItemPointer tid, int index)
+{
+	SaGroup    *group;
+	bool		found;
+
+	read_entry_keys(state, in, state->row_keys, state->row_nulls);
+	group = find_or_create_group(state, window, state->row_keys, state->row_nulls, &found);
+	for (int i = 0; i < state->naggs; i++)
+		if (!state->in_result[i])
+			sa_agg_discard(state->aggs[i], &group->body->trans[i]);
+	read_entry_states(state, window, in, group->body);
+	group->log_tid = *tid;
+	group->log_index = index;
+}
+
+static void
+recover_chunk(SaState *state, HeapTuple tuple, TupleDesc desc)
+{
+	bool		isnull;
+	int64		start = DatumGetInt64(SPI_getbinval(tuple, desc, 3, &isnull));
+	int64		end = DatumGetInt64(SPI_getbinval(tuple, desc, 4, &isnull));
+	bytea	   *chunk = DatumGetByteaPP(SPI_getbinval(tuple, desc, 5, &isnull));
+	ItemPointer tid = (ItemPointer) DatumGetPointer(SPI_getbinval(tuple, desc, 1, &isnull));
+	SaWindow   *window = sa_state_window(state, start, end);
+	StringInfoData in;
+	int			index = 0;
+
+	state->log_seq = DatumGetInt64(SPI_getbinval(tuple, desc, 2, &isnull));
+	in.data = VARDATA_ANY(chunk);
+	in.len = in.maxlen = VARSIZE_ANY_EXHDR(chunk);
+	in.cursor = 0;
+	while (in.cursor < in.len)
+	{
+		int			len = pq_getmsgint(&in, 4);
+		int			next = in.cursor + len;
+
+		recover_entry(state, window, &in, tid, index++);
+		in.cursor = next;
+	}
+	remember_chunk(window, tid, index);
+}
+
+/* Run a query through a cursor, calling fn for each row. */
+static void
+each_row(SaState *state, const char *sql, void (*fn) (SaState *state, HeapTuple tuple, TupleDesc desc))
+{
+	Portal		portal;
+	SPIPlanPtr	plan;
+	MemoryContext scratch = AllocSetContextCreate(CurrentMemoryContext, "stream_agg recovery", ALLOCSET_DEFAULT_SIZES);
+
+	if ((plan = SPI_prepare(sql, 0, NULL)) == NULL)
+		elog(ERROR, "SPI_prepare failed: %s", SPI_result_code_string(SPI_result));
+	portal = SPI_cursor_open(NULL, plan, NULL, NULL, true);
+	for (;;)
+	{
+		MemoryContext old;
+
+		SPI_cursor_fetch(portal, true, 1000);
+		if (SPI_processed == 0)
+			break;
+		old = MemoryContextSwitchTo(scratch);
+		for (uint64 i = 0; i < SPI_processed; i++)
+			fn(state, SPI_tuptable->vals[i], SPI_tuptable->tupdesc);
+		MemoryContextSwitchTo(old);
+		MemoryContextReset(scratch);
+		SPI_freetuptable(SPI_tuptable);
+	}
+	SPI_cursor_close(portal);
+	MemoryContextDelete(scratch);
+}
+
+static const char *
+qualified_name(Oid relid)
+{
+	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid));
+}
+
+static void
+recover_log(SaState *state)
+{
+	each_row(state, psprintf("SELECT ctid, seq, window_start, window_end, data FROM %s ORDER BY seq",
+							 qualified_name(state->log)), recover_chunk);
+}
+
+/* A row of the result: (ctid, the view's columns). */
+static void
+recover_result_row(SaState *state, HeapTuple tuple, TupleDesc desc)
+{
+	SaQuery    *query = state->query;
+	bool		isnull;
+	ItemPointer tid = (ItemPointer) DatumGetPointer(SPI_getbinval(tuple, desc, 1, &isnull));
+	int64		start = SA_NO_WINDOW_START;
+	int64		end = SA_NO_WINDOW_END;
+	SaGroup    *group;
+	SaWindow   *window;
+	bool		found;
+
+	if (query->windowed)
+	{
+		start = DatumGetInt64(SPI_getbinval(tuple, desc, query->nresults + 2, &isnull));
+		end = DatumGetInt64(SPI_getbinval(tuple, desc, query->nresults + 3, &isnull));
+	}
+	for (int i = 0; i < state->nkeys; i++)
+		state->row_keys[i] = SPI_getbinval(tuple, desc, query->keys[i].result + 1, &state->row_nulls[i]);
+	window = sa_state_window(state, start, end);
+	group = find_or_create_group(state, window, state->row_keys, state->row_nulls, &found);
+	group->result_tid = *tid;
+	sa_agg_run_in(state->run, window->bodies);
+	for (int i = 0; i < state->naggs; i++)
+		if (state->in_result[i])
+		{
+			Datum		value = SPI_getbinval(tuple, desc, query->aggs[i].result + 1, &isnull);
+
+			sa_agg_from_value(state->aggs[i], state->run, &group->body->trans[i], value, isnull);
+		}
+}
+
+/* Name of a result column, quoted; it may have been renamed. */
+static const char *
+result_column(SaState *state, AttrNumber attr)
+{
+	return quote_identifier(get_attname(state->result, attr, false));
+}
+
+/* A time as a literal of the windows' type. */
+static const char *
+time_literal(SaState *state, int64 usecs)
+{
+	Oid			type = TupleDescAttr(state->query->group_desc, state->nkeys)->atttypid;
+	Oid			typoutput;
+	bool		varlena;
+
+	if (!IS_VALID_TIMESTAMP(usecs))
+		usecs = DT_NOBEGIN;
+	getTypeOutputInfo(type, &typoutput, &varlena);
+	return psprintf("%s::%s", quote_literal_cstr(OidOutputFunctionCall(typoutput, Int64GetDatum(usecs))),
+					format_type_be_qualified(type));
+}
+
+/* Window start and end of a result row in microseconds, and the windows not yet forgotten. */
+static void
+append_windows(SaState *state, StringInfo sql, TimestampTz floor)
+{
+	SaQuery    *query = state->query;
+	const char *start = query->start_result ? result_column(state, query->start_result) : NULL;
+	const char *end = query->end_result ? result_column(state, query->end_result) : NULL;
+
+	appendStringInfo(sql, ", stream_agg.usecs(%s) - " INT64_FORMAT ", stream_agg.usecs(%s) + " INT64_FORMAT " FROM %s",
+					 start ? start : end, start ? 0 : query->window_size,
+					 end ? end : start, end ? 0 : query->window_size, qualified_name(state->result));
+	if (TIMESTAMP_IS_NOBEGIN(floor))
+		return;
+	appendStringInfoString(sql, " WHERE true");
+	if (end)
+		appendStringInfo(sql, " AND %s > %s", end, time_literal(state, floor));
+	if (start && query->window_size > 0)
+		appendStringInfo(sql, " AND %s > %s", start, time_literal(state, floor - query->window_size));
+}
+
+static void
+recover_result(SaState *state, TimestampTz floor)
+{
+	StringInfoData sql;
+
+	initStringInfo(&sql);
+	appendStringInfoString(&sql, "SELECT ctid");
+	for (int i = 1; i <= state->query->nresults; i++)
+		appendStringInfo(&sql, ", %s", result_column(state, i));
+	if (state->query->windowed)
+		append_windows(state, &sql, floor);
+	else
+		appendStringInfo(&sql, " FROM %s", qualified_name(state->result));
+	each_row(state, sql.data, recover_result_row);
+}
+
+static Oid
+file_of(Oid relid)
+{
+	Relation	rel;
+	Oid			result;
+
+	if (!OidIsValid(relid))
+		return InvalidOid;
+	rel = table_open(relid, AccessShareLock);
+	result = sa_relation_filenumber(rel);
+	table_close(rel, NoLock);
+	return result;
+}
+
+/* Every group whose state is in the log must have been found there. */
+static void
+check_recovered(SaState *state, SaWindow *window, void *arg)
+{
+	for (uint32 i = 0; i < window->nbuckets; i++)
+		for (SaGroup *group = window->buckets[i]; group; group = group->next)
+			if (state->needs_log ? !ItemPointerIsValid(&group->log_tid) : !ItemPointerIsValid(&group->result_tid))
+				lost_place(state->needs_log ? state->log : state->result);
+	window->last_batch = state->batch;
+}
+
+void
+sa_state_recover(SaState *state, TimestampTz floor)
+{
+	start_over(state);
+	state->result_file = file_of(state->result);
+	state->log_file = file_of(state->log);
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	if (state->mode != SA_APPEND)
+		recover_result(state, floor);
+	if (state->needs_log)
+		recover_log(state);
+	SPI_finish();
+	each_window(state, check_recovered, NULL);
+	each_window(state, commit_window, NULL);
+	state->recovered = true;
+}
+
+void
+sa_state_begin(SaState *state, TimestampTz floor)
+{
+	state->batch++;
+	if (!state->recovered || state->result_file != file_of(state->result) || state->log_file != file_of(state->log))
+		sa_state_recover(state, floor);
+}
+
+/* --- memory --- */
+
+static SaWindow *
+coldest_window(SaState *state)
+{
+	SaWindow   *coldest = NULL;
+
+	for (int i = 0; i < lengthof(state->windows); i++)
+		for (SaWindow *window = state->windows[i]; window; window = window->next)
+			if (window->last_batch != PG_UINT64_MAX && (coldest == NULL || window->last_batch < coldest->last_batch))
+				coldest = window;
+	return coldest;
+}
+
+void
+sa_state_trim(SaState *state, int64 limit)
+{
+	while (MemoryContextMemAllocated(state->windows_cxt, true) > limit)
+	{
+		SaWindow   *window = coldest_window(state);
+
+		if (window == NULL)
+			break;
+		drop_bodies(window);
+		window->last_batch = PG_UINT64_MAX;	/* nothing left to drop until it is touched again */
+	}
+}
+
+void
+sa_state_size(SaState *state, SaStateSize *size)
+{
+	memset(size, 0, sizeof(*size));
+	size->oldest = DT_NOBEGIN;
+	for (int i = 0; i < lengthof(state->windows); i++)
+		for (SaWindow *window = state->windows[i]; window; window = window->next)
+		{
+			size->groups += window->ngroups;
+			size->windows++;
+			if (window->end != SA_NO_WINDOW_END && (TIMESTAMP_IS_NOBEGIN(size->oldest) || window->end < size->oldest))
+				size->oldest = window->end;
+		}
+	size->bytes = MemoryContextMemAllocated(state->windows_cxt, true);
+}

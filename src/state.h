@@ -1,0 +1,107 @@
+/*
+ * state.h
+ *		The groups of one view: in memory beyond the batch, and in the view's state log.
+ */
+#ifndef SA_STATE_H
+#define SA_STATE_H
+
+#include "agg.h"
+#include "executor/tuptable.h"
+#include "query.h"
+#include "storage/itemptr.h"
+
+/*
+ * A group.  Keys and transition states (the body) may be out of memory; then the group's newest
+ * committed place on disk, in the result table and in the log, tells where to read them again.
+ */
+typedef struct SaGroup
+{
+	struct SaGroup *next;		/* in its hash bucket */
+	struct SaBody *body;		/* NULL: out of memory */
+	uint32		hash;
+	uint16		log_index;		/* entry within the chunk */
+	bool		touched;		/* in this batch */
+	ItemPointerData log_tid;	/* chunk of the state log; invalid: none */
+	ItemPointerData result_tid; /* row of the result table; invalid: none */
+} SaGroup;
+
+/* Start and end of the one window of views without windows. */
+#define SA_NO_WINDOW_START INT64CONST(0)
+#define SA_NO_WINDOW_END DT_NOEND
+
+typedef struct SaWindow SaWindow;
+typedef struct SaState SaState;
+
+/* A group touched in this batch, with its places as committed. */
+typedef struct SaTouched
+{
+	SaGroup    *group;
+	SaWindow   *window;
+	bool		fresh;			/* the group is new in this batch */
+	bool		changed;		/* else only its log entry moves */
+	uint16		log_index;
+	ItemPointerData log_tid;
+	ItemPointerData result_tid;
+} SaTouched;
+
+typedef struct SaStateSize
+{
+	int64		groups;
+	int64		windows;
+	int64		bytes;			/* of memory */
+	TimestampTz oldest;			/* end of the oldest window; DT_NOBEGIN: none */
+} SaStateSize;
+
+/* State of a view; log is InvalidOid where none is needed (see sa_state_needs_log). */
+extern SaState *sa_state_create(SaQuery *query, SaOutputMode mode, Oid result, Oid log, MemoryContext parent);
+extern void sa_state_free(SaState *state);
+
+/* The query was split again after an invalidation; its shape is the same. */
+extern void sa_state_set_query(SaState *state, SaQuery *query);
+
+/* Whether a view of this query and mode needs a state log. */
+extern bool sa_state_needs_log(SaQuery *query, SaOutputMode mode);
+
+/* Read everything back from disk, as of the active snapshot; windows that end by floor are forgotten. */
+extern void sa_state_recover(SaState *state, TimestampTz floor);
+
+/*
+ * A batch begins.  Places on disk are checked to be valid still; when a table was rewritten, the state
+ * is recovered first.
+ */
+extern void sa_state_begin(SaState *state, TimestampTz floor);
+
+/* The window and group of a row from below; groups come into being here. */
+extern SaWindow *sa_state_window(SaState *state, int64 start, int64 end);
+extern SaGroup *sa_state_group(SaState *state, SaWindow *window, TupleTableSlot *row);
+
+/* Fold a row into a group. */
+extern void sa_state_advance(SaState *state, SaWindow *window, SaGroup *group, TupleTableSlot *row);
+
+/* Groups touched in this batch. */
+extern SaTouched *sa_state_touched(SaState *state, int *count);
+
+/* A group's row: keys, window start and end, final values.  Valid until the current context is reset. */
+extern void sa_state_values(SaState *state, SaWindow *window, SaGroup *group, Datum *values, bool *nulls);
+
+/* Total order of groups for writing: window first, then keys (an order of bytes, not of collations). */
+extern int	sa_state_compare(SaState *state, const SaTouched *a, const SaTouched *b);
+
+/* Windows that the watermark closes, by their end, as SaWindow; and the groups of one. */
+extern List *sa_state_closing(SaState *state, TimestampTz watermark);
+extern SaTouched *sa_state_window_groups(SaState *state, SaWindow *window, int *count);
+
+/* Write the changed groups to the log, and delete that of forgotten windows. */
+extern void sa_state_write(SaState *state);
+extern void sa_state_forget(SaState *state, SaWindow *window);
+
+/* The transaction (or the view's part of it) has ended. */
+extern void sa_state_commit(SaState *state);
+extern void sa_state_abort(SaState *state);
+
+/* Keep memory below the limit (bytes) by letting bodies of the coldest windows go. */
+extern void sa_state_trim(SaState *state, int64 limit);
+
+extern void sa_state_size(SaState *state, SaStateSize *size);
+
+#endif							/* SA_STATE_H */

@@ -1,0 +1,36 @@
+/*
+ * stats.h
+ *		Progress: the last batches of every view, in shared memory.
+ */
+#ifndef SA_STATS_H
+#define SA_STATS_H
+
+#include "catalog.h"
+
+typedef struct SaProgress
+{
+	Oid			database;		/* InvalidOid: an empty place */
+	Oid			view;
+	TimestampTz finished_at;
+	int64		duration;		/* microseconds */
+	int64		counters[SA_NCOUNTERS]; /* of this batch */
+	int64		written;		/* result rows */
+	int64		lag;			/* records left at its end; -1: unknown */
+	TimestampTz watermark;		/* DT_NOBEGIN: not known */
+	int64		groups;
+	int64		windows;
+	int64		state_bytes;
+} SaProgress;
+
+extern void sa_stats_init(void);
+
+/* One more batch, after its commit. */
+extern void sa_stats_report(const SaProgress *progress);
+
+/* Copies of the batches of this database's views, oldest first, in CurrentMemoryContext. */
+extern List *sa_stats_list(void);
+
+/* The last one of a view, or NULL. */
+extern SaProgress *sa_stats_last(Oid view);
+
+#endif							/* SA_STATS_H */

@@ -1,0 +1,36 @@
+/*
+ * stream_agg.c
+ *		Loading the library: each room sets up its own.
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "utils/guc.h"
+
+#include "ddl.h"
+#include "deadletter.h"
+#include "launcher.h"
+#include "pipeline.h"
+#include "slot.h"
+#include "source_staged.h"
+#include "stats.h"
+#include "worker.h"
+
+PG_MODULE_MAGIC;
+
+void		_PG_init(void);
+
+void
+_PG_init(void)
+{
+	sa_slot_init();
+	sa_stats_init();
+	sa_staged_init();
+	sa_deadletter_init();
+	sa_pipeline_init();
+	sa_worker_init();
+	sa_launcher_init();
+	sa_ddl_init();
+	MarkGUCPrefixReserved("stream_agg");
+}

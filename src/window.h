@@ -1,0 +1,28 @@
+/*
+ * window.h
+ *		Windows as pure arithmetic on microseconds: no clock, no catalog, no memory.
+ */
+#ifndef SA_WINDOW_H
+#define SA_WINDOW_H
+
+#include "datatype/timestamp.h"
+
+/*
+ * Start of the window of this size (microseconds, > 0), aligned to origin, that holds ts: the greatest
+ * origin + n * size <= ts.  Errors with ERRCODE_DATETIME_VALUE_OUT_OF_RANGE.
+ */
+extern int64 sa_window_floor(int64 ts, int64 size, int64 origin);
+
+/*
+ * Start of the k-th hopping window (0: the latest) of this size and slide that may hold ts.  False when
+ * that one begins too early to hold it (size not a multiple of slide, or slide > size).
+ */
+extern bool sa_window_hop(int64 ts, int64 size, int64 slide, int64 origin, int k, int64 *start);
+
+/* How many hopping windows can hold one instant. */
+extern int64 sa_window_hop_count(int64 size, int64 slide);
+
+/* 1970-01-01 00:00, or the Monday after it for whole weeks (DESIGN.md 6). */
+extern int64 sa_window_default_origin(int64 size);
+
+#endif							/* SA_WINDOW_H */

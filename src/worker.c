@@ -1,0 +1,764 @@
+/*
+ * worker.c
+ *		The worker of one stream: reads batches and takes every view along.
+ *
+ * Invariant: one transaction holds a batch's results, states, dead letters and positions for all views
+ * that stand at its beginning.  Views at other positions are read for separately, turn by turn, and join
+ * the others when positions meet.
+ *
+ * An error outside the views' own parts ends the process; the launcher starts another one, which finds
+ * everything as of the last commit.
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "commands/trigger.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/lmgr.h"
+#include "tcop/tcopprot.h"
+#include "utils/acl.h"
+#include "utils/guc.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+#include "utils/wait_event.h"
+
+#include "commit.h"
+#include "deadletter.h"
+#include "pipeline.h"
+#include "slot.h"
+#include "source.h"
+#include "worker.h"
+
+#define IDLE_POLL_MS 1000		/* for what no latch tells: prepared transactions of other backends, say */
+#define RELEASE_INTERVAL (USECS_PER_SEC)
+
+typedef struct Worker
+{
+	SaSlot	   *slot;
+	Oid			stream;
+	MemoryContext cxt;			/* as long as the process */
+	MemoryContext stream_cxt;	/* the stream's options and source */
+	MemoryContext batch_cxt;	/* one turn */
+	SaStreamOptions *options;
+	const SaSourceRoutine *routine;
+	SaSource   *source;
+	List	   *views;			/* of SaView */
+	uint64		serving;		/* run() request of the round at hand; 0: none */
+	bool		woken;			/* something may have been written */
+	TimestampTz last_release;
+} Worker;
+
+static int	view_lock_timeout = 1000;
+static bool stream_changed = false;
+static Oid	my_stream = InvalidOid;
+static SaSlot *my_slot = NULL;
+static bool my_slot_unwanted = false;
+static char my_failure[SA_MESSAGE_SIZE] = "";
+
+void
+sa_worker_init(void)
+{
+	DefineCustomIntVariable("stream_agg.lock_timeout",
+							"How long a view waits for a lock before it leaves its batch to the others.",
+							NULL, &view_lock_timeout, 1000, 1, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+}
+
+/* --- starting and ending --- */
+
+static void
+detach_at_exit(int code, Datum arg)
+{
+	if (my_slot)
+		sa_slot_detach(my_slot, my_slot_unwanted, my_failure[0] ? my_failure : NULL);
+	my_slot = NULL;
+}
+
+static void
+note_stream_change(Datum arg, Oid relid)
+{
+	if (relid == my_stream || !OidIsValid(relid))
+		stream_changed = true;
+}
+
+static void
+set(const char *name, const char *value)
+{
+	SetConfigOption(name, value, PGC_SUSET, PGC_S_OVERRIDE);
+}
+
+/* What databases and roles may have set for sessions must not reach the worker. */
+static void
+apply_worker_settings(void)
+{
+	set("search_path", "pg_catalog, pg_temp");
+	set("synchronous_commit", "off");
+	set("statement_timeout", "0");
+	set("idle_in_transaction_session_timeout", "0");
+	set("default_transaction_isolation", "read committed");
+	set("default_transaction_read_only", "off");
+	set("default_transaction_deferrable", "off");
+	set("session_replication_role", "origin");
+	set("standard_conforming_strings", "on");
+	set("synchronize_seqscans", "off");
+	set("jit", "off");
+	set("max_parallel_workers_per_gather", "0");
+	set("row_security", "on");
+	set("lock_timeout", psprintf("%d", view_lock_timeout));
+}
+
+static void
+start_up(Worker *worker, int index)
+{
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, die);
+	BackgroundWorkerUnblockSignals();
+	memset(worker, 0, sizeof(*worker));
+	worker->slot = my_slot = sa_slot_attach(index);
+	worker->stream = my_stream = my_slot->stream;
+	before_shmem_exit(detach_at_exit, (Datum) 0);
+	BackgroundWorkerInitializeConnectionByOid(my_slot->database, InvalidOid, 0);
+	apply_worker_settings();
+	CacheRegisterRelcacheCallback(note_stream_change, (Datum) 0);
+	worker->cxt = AllocSetContextCreate(TopMemoryContext, "stream_agg worker", ALLOCSET_DEFAULT_SIZES);
+	worker->batch_cxt = AllocSetContextCreate(worker->cxt, "stream_agg turn", ALLOCSET_DEFAULT_SIZES);
+	worker->woken = true;
+}
+
+/* --- transactions --- */
+
+static void
+begin_transaction(void)
+{
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+}
+
+static void
+commit_transaction(void)
+{
+	if (ActiveSnapshotSet())
+		PopActiveSnapshot();
+	CommitTransactionCommand();
+	pgstat_report_stat(false);
+}
+
+/* --- the stream and its views --- */
+
+/* Open the stream anew; false when it is gone. */
+static bool
+open_stream(Worker *worker)
+{
+	MemoryContext old;
+	Relation	rel;
+
+	rel = try_relation_open(worker->stream, AccessShareLock);
+	if (rel == NULL)
+		return false;
+	if (worker->source)
+		worker->routine->close(worker->source);
+	if (worker->stream_cxt)
+		MemoryContextDelete(worker->stream_cxt);
+	worker->source = NULL;
+	worker->stream_cxt = AllocSetContextCreate(worker->cxt, "stream_agg stream", ALLOCSET_DEFAULT_SIZES);
+	old = MemoryContextSwitchTo(worker->stream_cxt);
+	worker->options = sa_option_stream(rel);
+	worker->routine = sa_source_routine(worker->options->source);
+	worker->source = worker->routine->open(worker->options, worker->stream_cxt);
+	MemoryContextSwitchTo(old);
+	pgstat_report_appname(psprintf("stream_agg %s", RelationGetRelationName(rel)));
+	relation_close(rel, NoLock);
+	return true;
+}
+
+static SaView *
+find_view(Worker *worker, int id)
+{
+	ListCell   *lc;
+
+	foreach(lc, worker->views)
+	{
+		SaView	   *view = lfirst(lc);
+
+		if (view->config->id == id)
+			return view;
+	}
+	return NULL;
+}
+
+static bool
+is_running(SaView *view)
+{
+	return strcmp(view->config->status, SA_STATUS_RUNNING) == 0;
+}
+
+/* A new view's first contact: its place, from here on stored. */
+static void
+resolve_start(Worker *worker, SaView *view)
+{
+	List	   *positions = NIL;
+	ListCell   *lc;
+
+	if (view->positions != NIL)
+		return;
+	foreach(lc, worker->routine->start(worker->source, view->options.start_latest))
+	{
+		SaPosition *start = lfirst(lc);
+		SaViewPosition *pos = palloc0(sizeof(SaViewPosition));
+
+		pos->topic = start->topic;
+		pos->partition = start->partition;
+		pos->position = start->position;
+		pos->running_max = DT_NOBEGIN;
+		pos->watermark = DT_NOBEGIN;
+		positions = lappend(positions, pos);
+	}
+	sa_commit_save(view->config->id, positions);
+	view->new_positions = positions;
+}
+
+/* The views as configured now: new ones open, dropped ones close, others take their options over. */
+static List *
+read_views(Worker *worker)
+{
+	MemoryContext old = MemoryContextSwitchTo(worker->cxt);
+	List	   *views = NIL;
+	List	   *configs;
+	ListCell   *lc;
+
+	MemoryContextSwitchTo(worker->batch_cxt);
+	configs = sa_catalog_views(worker->stream);
+	foreach(lc, configs)
+	{
+		SaViewConfig *config = lfirst(lc);
+		SaView	   *view;
+
+		if (config->database != MyDatabaseId)
+			continue;
+		view = find_view(worker, config->id);
+		if (view)
+			sa_pipeline_configure(view, config, worker->options);
+		else
+			view = sa_pipeline_open(config, worker->options, worker->cxt);
+		if (is_running(view))
+			resolve_start(worker, view);
+		MemoryContextSwitchTo(worker->cxt);
+		views = lappend(views, view);
+		MemoryContextSwitchTo(worker->batch_cxt);
+	}
+	MemoryContextSwitchTo(old);
+	return views;
+}
+
+static void
+close_missing(Worker *worker, List *views)
+{
+	ListCell   *lc;
+
+	foreach(lc, worker->views)
+		if (!list_member_ptr(views, lfirst(lc)))
+			sa_pipeline_close(lfirst(lc));
+	list_free(worker->views);
+	worker->views = views;
+}
+
+/* Read the configuration again.  False when there is nothing left to do for this stream. */
+static bool
+reload(Worker *worker)
+{
+	List	   *views;
+	ListCell   *lc;
+
+	stream_changed = false;
+	begin_transaction();
+	if (!open_stream(worker))
+	{
+		commit_transaction();
+		return false;
+	}
+	views = read_views(worker);
+	commit_transaction();
+	worker->routine->end_batch(worker->source, true);
+	foreach(lc, views)
+		sa_pipeline_committed(lfirst(lc));
+	close_missing(worker, views);
+	foreach(lc, worker->views)
+	{
+		SaView	   *view = lfirst(lc);
+
+		view->reading = view->reading && is_running(view);
+		view->fresh = view->fresh || sa_commit_counter(view->positions, SA_READ) == 0;
+	}
+	MemoryContextReset(worker->batch_cxt);
+	return worker->views != NIL;
+}
+
+/* --- one batch --- */
+
+static bool
+same_positions(SaView *a, SaView *b)
+{
+	ListCell   *lc;
+
+	if (list_length(a->positions) != list_length(b->positions))
+		return false;
+	foreach(lc, a->positions)
+	{
+		SaViewPosition *x = lfirst(lc);
+		SaViewPosition *y = sa_commit_find(b->positions, x->topic, x->partition);
+
+		if (y == NULL || x->position != y->position)
+			return false;
+	}
+	return true;
+}
+
+static List *
+source_positions(SaView *view)
+{
+	List	   *result = NIL;
+	ListCell   *lc;
+
+	foreach(lc, view->positions)
+	{
+		SaViewPosition *pos = lfirst(lc);
+		SaPosition *from = palloc(sizeof(SaPosition));
+
+		from->topic = pos->topic;
+		from->partition = pos->partition;
+		from->position = pos->position;
+		result = lappend(result, from);
+	}
+	return result;
+}
+
+/* Deferred constraints of result tables fail inside the view's own part, not at commit. */
+static void
+constraints_immediate(void)
+{
+	ConstraintsSetStmt stmt = {.type = T_ConstraintsSetStmt, .constraints = NIL, .deferred = false};
+
+	AfterTriggerSetState(&stmt);
+}
+
+static SaBatch *
+read_batch(Worker *worker, SaView *leader)
+{
+	Relation	rel = try_relation_open(worker->stream, AccessShareLock);
+	SaBatch    *batch;
+
+	if (rel == NULL)
+		return NULL;
+	batch = sa_batch_create(worker->batch_cxt, worker->stream, RelationGetDescr(rel));
+	worker->routine->read(worker->source, source_positions(leader), leader->options.max_batch_rows, batch);
+	sa_batch_seal(batch, worker->options);
+	relation_close(rel, NoLock);
+	return batch;
+}
+
+/* Dead letters of the stream itself; type output runs with its owner's rights. */
+static List *
+make_stream_letters(SaBatch *batch)
+{
+	List	   *letters = NIL;
+	Oid			save_user;
+	int			save_context;
+	Relation	rel = table_open(batch->stream, NoLock);
+
+	GetUserIdAndSecContext(&save_user, &save_context);
+	SetUserIdAndSecContext(rel->rd_rel->relowner,
+						   save_context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
+	table_close(rel, NoLock);
+	for (int i = 0; i < batch->nevents; i++)
+	{
+		if (batch->events[i].verdict == SA_EVENT_NULL_TIME)
+			letters = lappend(letters, sa_deadletter_make(batch, i, InvalidOid, SA_REASON_NULL_TIME, NULL));
+		else if (batch->events[i].verdict == SA_EVENT_FUTURE)
+			letters = lappend(letters, sa_deadletter_make(batch, i, InvalidOid, SA_REASON_FUTURE, NULL));
+	}
+	SetUserIdAndSecContext(save_user, save_context);
+	return letters;
+}
+
+static void
+report_views(Worker *worker, List *views)
+{
+	ListCell   *lc;
+
+	foreach(lc, views)
+	{
+		SaView	   *view = lfirst(lc);
+		SaViewPosition *pos;
+		ListCell   *lp;
+
+		if (view->new_positions == NIL)
+			continue;
+		sa_pipeline_committed(view);
+		view->progress.lag = 0;
+		foreach(lp, view->positions)
+		{
+			pos = lfirst(lp);
+			view->progress.lag += worker->routine->end_position(worker->source, pos->topic, pos->partition) -
+				pos->position;
+		}
+		sa_stats_report(&view->progress);
+	}
+}
+
+/* Take the views through a batch that has been read; true when any of them takes part. */
+static bool
+process_views(List *views, SaBatch *batch)
+{
+	bool		any = false;
+	ListCell   *lc;
+
+	foreach(lc, views)
+	{
+		SaView	   *view = lfirst(lc);
+
+		view->new_positions = NIL;
+		switch (sa_pipeline_process(view, batch))
+		{
+			case SA_PART_DONE:
+				any = true;
+				view->at_end = batch->at_end;
+				view->reading = !batch->at_end;
+				break;
+			case SA_PART_RETRY:
+				view->at_end = false;
+				break;
+			case SA_PART_STOPPED:
+				view->reading = false;
+				break;
+		}
+	}
+	return any;
+}
+
+static bool
+any_fresh(List *views)
+{
+	ListCell   *lc;
+
+	foreach(lc, views)
+		if (((SaView *) lfirst(lc))->fresh)
+			return true;
+	return false;
+}
+
+/* A batch that brought nothing: the views have come to the end. */
+static void
+note_end(List *views, bool at_end)
+{
+	ListCell   *lc;
+
+	foreach(lc, views)
+	{
+		SaView	   *view = lfirst(lc);
+
+		view->at_end = at_end;
+		view->reading = view->reading && !at_end;
+	}
+}
+
+/* Read one batch for views that stand at the same position. */
+static void
+turn(Worker *worker, List *views)
+{
+	SaBatch    *batch;
+
+	pgstat_report_activity(STATE_RUNNING, "reading");
+	begin_transaction();
+	constraints_immediate();
+	batch = read_batch(worker, linitial(views));
+	if (batch == NULL)
+	{
+		commit_transaction();
+		stream_changed = true;
+		return;
+	}
+	PopActiveSnapshot();
+	if (sa_batch_read(batch) > 0 || any_fresh(views))
+	{
+		pgstat_report_activity(STATE_RUNNING, psprintf("batch of %d events", batch->nevents));
+		CommandCounterIncrement();
+		if (process_views(views, batch))
+		{
+			PushActiveSnapshot(GetTransactionSnapshot());
+			sa_deadletter_write(worker->stream, make_stream_letters(batch));
+			PopActiveSnapshot();
+		}
+	}
+	else
+		note_end(views, batch->at_end);
+	commit_transaction();
+	worker->routine->end_batch(worker->source, true);
+	report_views(worker, views);
+	MemoryContextReset(worker->batch_cxt);
+}
+
+/* --- the schedule --- */
+
+static bool
+is_ready(SaView *view, TimestampTz now)
+{
+	return view->reading && view->retry_at <= now;
+}
+
+/* One batch for every position at which views are ready to read.  False when none is. */
+static bool
+take_turns(Worker *worker)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	List	   *ready = NIL;
+	ListCell   *lc;
+	bool		any;
+
+	foreach(lc, worker->views)
+		if (is_ready(lfirst(lc), now))
+			ready = lappend(ready, lfirst(lc));
+	any = ready != NIL;
+	while (ready != NIL)
+	{
+		List	   *together = NIL;
+		List	   *others = NIL;
+
+		foreach(lc, ready)
+			if (same_positions(linitial(ready), lfirst(lc)))
+				together = lappend(together, lfirst(lc));
+			else
+				others = lappend(others, lfirst(lc));
+		turn(worker, together);
+		list_free(together);
+		list_free(ready);
+		ready = others;
+	}
+	return any;
+}
+
+static bool
+any_reading(Worker *worker)
+{
+	ListCell   *lc;
+
+	foreach(lc, worker->views)
+		if (((SaView *) lfirst(lc))->reading)
+			return true;
+	return false;
+}
+
+/* Views at the end that are reading: the end has been noted for them already. */
+static bool
+any_at_end_reading(Worker *worker)
+{
+	ListCell   *lc;
+
+	foreach(lc, worker->views)
+	{
+		SaView	   *view = lfirst(lc);
+
+		if (view->reading && view->at_end)
+			return true;
+	}
+	return false;
+}
+
+static bool
+is_due(Worker *worker, SaView *view, bool asked, TimestampTz now)
+{
+	if (!is_running(view) || view->reading)
+		return false;
+	if (asked || view->fresh)
+		return true;
+	if (view->options.trigger == SA_TRIGGER_IMMEDIATE)
+		return worker->woken;
+	return view->options.trigger > 0 && view->next_due <= now;
+}
+
+/* Views whose trigger has fired begin to read, up to the end as of now. */
+static void
+fire_triggers(Worker *worker)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	uint64		requested = sa_slot_requested(worker->slot);
+	bool		asked = worker->serving == 0 && requested > worker->slot->served;
+	bool		refresh = asked;
+	ListCell   *lc;
+
+	if (asked)
+		worker->serving = requested;
+	else if (any_at_end_reading(worker))
+		return;
+	foreach(lc, worker->views)
+	{
+		SaView	   *view = lfirst(lc);
+
+		if (!is_due(worker, view, asked, now))
+			continue;
+		view->reading = true;
+		if (view->options.trigger > 0)
+			view->next_due = now + view->options.trigger;
+		refresh = true;
+	}
+	worker->woken = false;
+	if (refresh)
+	{
+		begin_transaction();
+		worker->routine->refresh(worker->source);
+		commit_transaction();
+		worker->routine->end_batch(worker->source, true);
+	}
+}
+
+/* Give back what every view has read. */
+static void
+release(Worker *worker)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	List	   *positions = NIL;
+	ListCell   *lc;
+
+	if (now - worker->last_release < RELEASE_INTERVAL || worker->views == NIL)
+		return;
+	worker->last_release = now;
+	begin_transaction();
+	MemoryContextSwitchTo(worker->batch_cxt);
+	foreach(lc, worker->views)
+	{
+		SaView	   *view = lfirst(lc);
+		ListCell   *lp;
+
+		foreach(lp, source_positions(view))
+		{
+			SaPosition *pos = lfirst(lp);
+			SaPosition *least = NULL;
+			ListCell   *lq;
+
+			foreach(lq, positions)
+			{
+				SaPosition *other = lfirst(lq);
+
+				if (other->partition == pos->partition && strcmp(other->topic, pos->topic) == 0)
+					least = other;
+			}
+			if (least == NULL)
+				positions = lappend(positions, pos);
+			else
+				least->position = Min(least->position, pos->position);
+		}
+	}
+	worker->routine->release(worker->source, positions);
+	commit_transaction();
+	worker->routine->end_batch(worker->source, true);
+	MemoryContextReset(worker->batch_cxt);
+}
+
+/* Milliseconds until a trigger or a retry is due; at most the idle poll. */
+static long
+time_to_wait(Worker *worker)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz until = now + IDLE_POLL_MS * INT64CONST(1000);
+	ListCell   *lc;
+
+	foreach(lc, worker->views)
+	{
+		SaView	   *view = lfirst(lc);
+
+		if (view->reading)
+			until = Min(until, view->retry_at);
+		else if (is_running(view) && view->options.trigger > 0)
+			until = Min(until, view->next_due);
+	}
+	return Max(1, TimestampDifferenceMilliseconds(now, until) + 1);
+}
+
+static void
+wait_for_work(Worker *worker)
+{
+	int			events;
+
+	pgstat_report_activity(STATE_IDLE, NULL);
+	events = WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, time_to_wait(worker),
+					   PG_WAIT_EXTENSION);
+	if (events & WL_LATCH_SET)
+		ResetLatch(MyLatch);
+	worker->woken = true;
+}
+
+static void
+handle_interrupts(void)
+{
+	CHECK_FOR_INTERRUPTS();
+	if (ConfigReloadPending)
+	{
+		ConfigReloadPending = false;
+		ProcessConfigFile(PGC_SIGHUP);
+		apply_worker_settings();
+	}
+}
+
+static void
+work(Worker *worker)
+{
+	for (;;)
+	{
+		handle_interrupts();
+		if (sa_slot_take_reload(worker->slot) || stream_changed || worker->source == NULL)
+		{
+			if (!reload(worker))
+				return;
+		}
+		fire_triggers(worker);
+		if (take_turns(worker))
+		{
+			release(worker);
+			continue;
+		}
+		if (!any_reading(worker) && worker->serving != 0)
+		{
+			sa_slot_serve(worker->slot, worker->serving);
+			worker->serving = 0;
+			continue;
+		}
+		release(worker);
+		wait_for_work(worker);
+	}
+}
+
+void
+sa_worker_main(Datum arg)
+{
+	Worker		worker;
+
+	start_up(&worker, DatumGetInt32(arg));
+	PG_TRY();
+	{
+		work(&worker);
+	}
+	PG_CATCH();
+	{
+		MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+		ErrorData  *error = CopyErrorData();
+
+		strlcpy(my_failure, error->message ? error->message : "failed", SA_MESSAGE_SIZE);
+		MemoryContextSwitchTo(old);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	my_slot_unwanted = true;
+	proc_exit(0);
+}

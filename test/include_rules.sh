@@ -1,0 +1,131 @@
+#!/usr/bin/env bash
+#
+# include_rules.sh: the rules of headers and direction.
+#
+#   - arrows point one way: a file includes headers of its own level or below (the table is just here)
+#   - pipeline.c alone includes the headers of all stages
+#   - a header is short, compiles on its own after postgres.h, and is no umbrella
+#   - window and watermark are arithmetic: no SPI, no catalog, no clock
+#   - only source_kafka*.c and sink_kafka*.c include rdkafka.h
+#   - only compat.h asks for the server's version
+#
+set -uo pipefail
+
+# Every file of src/ by its stem, from the ground up.
+levels='
+0   compat
+1   option slot codec catalog stats
+2   window watermark
+3   source source_staged source_staged_segment source_staged_order source_staged_write source_kafka decode batch deadletter query agg state result
+4   commit
+5   pipeline
+6   worker
+7   launcher
+8   fdw ddl admin
+9   stream_agg
+'
+stages='query agg state result commit'
+pure='window watermark'
+umbrellas='stream_agg sa common all includes main types'
+header_lines=80         # more than these: a warning
+header_lines_max=120    # more than these: an error (compat.h grows with the versions)
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
+PG_CONFIG=${PG_CONFIG:-pg_config}
+errors=0
+shopt -s nullglob
+
+error() { printf 'error: %s\n' "$*"; errors=$((errors + 1)); }
+warning() { printf 'warning: %s\n' "$*"; }
+listed() { [[ " $2 " == *" $1 "* ]]; }
+
+declare -A level
+while read -r number stems; do
+    for stem in $stems; do level[$stem]=$number; done
+done <<<"$levels"
+
+# Prints the stems of our own headers that a file includes.
+own_includes() {
+    sed -n 's/^[[:space:]]*#[[:space:]]*include[[:space:]]*"\([a-z0-9_]*\)\.h".*/\1/p' "$1" |
+        while read -r stem; do [ ! -e "src/$stem.h" ] || printf '%s\n' "$stem"; done
+}
+
+stem_of() {
+    local stem=${1##*/}
+    printf '%s' "${stem%.*}"
+}
+
+check_direction() {
+    local file=$1 stem own included
+    stem=$(stem_of "$file")
+    own=${level[$stem]:-}
+    if [ -z "$own" ]; then
+        error "$file: '$stem' has no level; give it one in test/include_rules.sh"
+        return
+    fi
+    for included in $(own_includes "$file"); do
+        if [ "${level[$included]:-0}" -gt "$own" ]; then
+            error "$file (level $own) includes $included.h (level ${level[$included]})"
+        fi
+    done
+}
+
+check_stages() {
+    local file=$1 stage includes
+    [ "$file" != src/pipeline.c ] || return
+    includes=" $(own_includes "$file" | tr '\n' ' ')"
+    for stage in $stages; do
+        [ "$stage" = "$(stem_of "$file")" ] || listed "$stage" "$includes" || return
+    done
+    error "$file includes every stage; only pipeline.c may"
+}
+
+check_places() {
+    local file=$1
+    case $file in
+    src/source_kafka*.c | src/sink_kafka*.c) ;;
+    *) if grep -q '#[[:space:]]*include.*rdkafka' "$file"; then error "$file includes rdkafka.h"; fi ;;
+    esac
+    if [ "$file" != src/compat.h ] &&
+        grep -nE '^[[:space:]]*#[[:space:]]*(el)?if.*PG_(VERSION_NUM|MAJORVERSION)' "$file"; then
+        error "$file asks for the server's version; that belongs in compat.h"
+    fi
+}
+
+check_pure() {
+    local file=$1
+    listed "$(stem_of "$file")" "$pure" || return
+    if grep -nE '"(executor/|catalog\.h|utils/syscache)|GetCurrent[A-Za-z]*Timestamp|SPI_' "$file"; then
+        error "$file is meant to be arithmetic only"
+    fi
+}
+
+check_header() {
+    local file=$1 lines output
+    if listed "$(stem_of "$file")" "$umbrellas"; then error "$file: an umbrella header"; fi
+    lines=$(wc -l <"$file")
+    if [ "$lines" -gt "$header_lines_max" ] && [ "$(stem_of "$file")" != compat ]; then
+        error "$file has $lines lines; at most $header_lines_max"
+    elif [ "$lines" -gt "$header_lines" ]; then
+        warning "$file has $lines lines; about 60 is meant"
+    fi
+    # shellcheck disable=SC2086
+    if ! output=$(gcc -fsyntax-only -Wall -Werror -x c $cppflags -include postgres.h "$file" 2>&1); then
+        error "$file does not compile on its own:"
+        printf '%s\n' "$output" | head -n 10
+    fi
+}
+
+cppflags="-Isrc -I$("$PG_CONFIG" --includedir-server) $("$PG_CONFIG" --cppflags)"
+files=(src/*.[ch])
+[ "${#files[@]}" -gt 0 ] || error "no files in src/"
+for file in "${files[@]}"; do
+    check_direction "$file"
+    check_stages "$file"
+    check_places "$file"
+    check_pure "$file"
+    if [ "${file##*.}" = h ]; then check_header "$file"; fi
+done
+
+[ "$errors" = 0 ] || { printf '%s\n' "$errors errors"; exit 1; }
+printf '%s files keep the include rules\n' "${#files[@]}"

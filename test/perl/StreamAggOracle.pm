@@ -1,0 +1,559 @@
+# StreamAggOracle.pm: random streams, views and events from a seed, and the right answer to each view in
+# plain SQL over an ordinary table that holds the same events, without anything of the extension.
+#
+# Every event goes into the stream and into that table in one transaction, so a crash leaves both or
+# neither. The order in which events were read is the order of their ids where one session writes them
+# one transaction after another ("ordered" seeds); elsewhere prepared transactions commit late, and the
+# view "ids", an array of ids appended one by one, tells the order.
+package StreamAggOracle;
+
+use strict;
+use warnings;
+
+use POSIX qw(floor strftime);
+
+our @COLUMNS = qw(id ts k kt kn kf v n f t);
+
+# ---- helpers
+
+sub pick { return $_[ int(rand(@_)) ]; }
+sub chance { return rand() < $_[0]; }
+
+sub literal
+{
+	my ($value) = @_;
+	return 'NULL' unless defined $value;
+	$value =~ s/'/''/g;
+	return "'$value'";
+}
+
+sub copy_field
+{
+	my ($value) = @_;
+	return '\\N' unless defined $value;
+	$value =~ s/\\/\\\\/g;
+	$value =~ s/\t/\\t/g;
+	$value =~ s/\n/\\n/g;
+	return $value;
+}
+
+# Microseconds since 1970 as a timestamp.
+sub timestamp
+{
+	my ($usecs) = @_;
+	my $seconds = floor($usecs / 1_000_000);
+	my $rest = $usecs - $seconds * 1_000_000;
+	my @utc = gmtime($seconds);
+	return sprintf('%04d-%02d-%02d %02d:%02d:%02d.%06d', $utc[5] + 1900, $utc[4] + 1, @utc[ 3, 2, 1, 0 ], $rest);
+}
+
+# ---- what every database needs: tables to join, and aggregates of users
+
+sub prelude
+{
+	return <<'SQL';
+CREATE TABLE dim_one (dk int PRIMARY KEY, label text, w int);
+INSERT INTO dim_one VALUES (0, 'zero', 10), (1, 'one', 11), (2, NULL, 12), (4, 'four', NULL), (5, 'one', 15);
+CREATE TABLE dim_many (mk int, x int);
+INSERT INTO dim_many VALUES (0, 1), (0, 1), (1, 2), (1, 3), (1, 4), (3, 5), (NULL, 6);
+CREATE AGGREGATE append_id(bigint) (sfunc = array_append, stype = bigint[], initcond = '{}');
+CREATE FUNCTION first_arg(text, text) RETURNS text LANGUAGE sql IMMUTABLE STRICT AS 'SELECT $1';
+CREATE AGGREGATE first_text(text) (sfunc = first_arg, stype = text);
+CREATE FUNCTION last_arg(text, text) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT coalesce($2, $1)';
+CREATE AGGREGATE last_text(text) (sfunc = last_arg, stype = text);
+CREATE FUNCTION mean_step(numeric[], numeric) RETURNS numeric[] LANGUAGE plpgsql IMMUTABLE AS
+$$BEGIN RETURN ARRAY[$1[1] + coalesce($2, 0), $1[2] + 1]; END$$;
+CREATE FUNCTION mean_end(numeric[]) RETURNS numeric LANGUAGE sql IMMUTABLE AS 'SELECT $1[1] / $1[2]';
+CREATE AGGREGATE my_mean(numeric) (sfunc = mean_step, finalfunc = mean_end, stype = numeric[], initcond = '{0,0}');
+SQL
+}
+
+# ---- events
+
+my @texts = ('a', 'b', 'c', "quote's", 'back\\slash', '', 'x' x 300, "tab\there", "\x{c3}\x{a4}");
+
+# The first and the later steps of event time, and how far events stray from it, in microseconds.
+sub event_times
+{
+	my ($count) = @_;
+	my $minute = 60_000_000;
+	my $at = pick(1_709_251_200, 0, -43_200, 951_782_400, -31_399_999_999) * 1_000_000;
+	my $step = pick(1_000, 7_000_000, $minute, 3 * $minute);
+	my $stray = pick(0, $minute, 20 * $minute, 90 * $minute, 1440 * $minute);
+	my @times;
+
+	for my $i (1 .. $count)
+	{
+		$at += floor(rand($step));
+		$at += pick(3600, 86_400, 40 * 86_400) * 1_000_000 if chance(0.01);
+		my $time = $at - floor(rand($stray));
+		$time = floor($time / (10 * $minute)) * 10 * $minute if chance(0.15);	# on a boundary
+		$time = $times[-1] if @times && defined $times[-1] && chance(0.15);	# equal to the last
+		$time = $at - 500 * 86_400 * 1_000_000 if chance(0.005);
+		push @times, $time;
+	}
+	return @times;
+}
+
+sub time_text
+{
+	my ($usecs, $bad) = @_;
+	my $kind = $bad ? rand() : 1;
+	return undef if $kind < 0.02;
+	return pick('infinity', '-infinity') if $kind < 0.04;
+	return sprintf('2190-01-01 00:00:%02d', floor(rand(60))) if $kind < 0.06;
+	return timestamp($usecs);
+}
+
+sub make_events
+{
+	my ($count, $bad, $not_null) = @_;
+	my $id = 0;
+	my $keys = pick(1, 3, 7);
+	return map {
+		{
+			id => ++$id,
+			ts => time_text($_, $bad),
+			k => $not_null || chance(0.85) ? floor(rand($keys)) : undef,
+			kt => chance(0.85) ? pick(@texts) : undef,
+			kn => pick('1', '1.0', '1.00', '2.5', 'NaN', '-3', undef),
+			kf => pick('0', '-0', '1.5', 'NaN', 'Infinity', '1e-300', undef),
+			v => chance(0.1) ? undef : chance(0.04) ? 0 : floor(rand(120)) - 19,
+			n => pick(undef, '12.34', '-0.001', '1e25', sprintf('%.3f', rand(100)), sprintf('%d', rand(1e9))),
+			f => chance(0.1) ? undef : sprintf('%.17g', (rand() - 0.3) * 10**floor(rand(20) - 10)),
+			t => chance(0.1) ? undef : pick(@texts) . floor(rand(4)),
+		}
+	} event_times($count);
+}
+
+# ---- views
+
+my @keys = ([], ['k'], ['kt'], ['kn'], ['kf'], [ 'k', 'kt' ], ['k % 3 AS k3'],
+	["coalesce(kt, '?') AS kc"], [ 'kn', 'kf' ], ['lower(t) AS lt'], [ 'k', 'v > 50 AS big' ]);
+
+# {O}: ordered by the order of reading, in the oracle; the engine folds in that order by itself.
+my @aggs = ('count(*)', 'count(v)', 'sum(v)', 'sum(n)', 'avg(v)', 'avg(n)', 'min(t)', 'max(t)', 'min(n)',
+	'max(ts)', 'sum(f{O})', 'avg(f{O})', 'stddev(v)', 'variance(n)', 'stddev(f{O})', 'corr(v, f{O})',
+	'count(*) FILTER (WHERE v > 50)', 'sum(v) FILTER (WHERE v < 30)', 'bool_and(v > -10)', 'bit_or(v)',
+	'round(avg(v), 2)', 'sum(v) * 2 + count(*)', "coalesce(max(t), 'none')", 'append_id(id{O})',
+	'first_text(t{O})', 'last_text(t{O})', 'my_mean(n)', 'sum(100 / (v * v + 1))', 'max(kf)', 'sum(v) + sum(v)',
+	'min(v)::text || max(v)::text');
+
+my @having = ('count(*) > 2', 'sum(v) > 100', 'count(*) % 2 = 0', "min(t) < 'b'", 'count(v) > 0 AND avg(v) < 60');
+my @filters = ('v >= 20', "kt <> 'b'", 'k IS NOT NULL', 'v % 2 = 0 OR v IS NULL', 'id % 5 <> 0',
+	'k IN (SELECT dk FROM dim_one)', 'EXISTS (SELECT 1 FROM dim_many WHERE mk = k)', 'f > 0');
+my @joins = ('JOIN dim_one ON dk = k', 'LEFT JOIN dim_one ON dk = k', "LEFT JOIN dim_one ON dk = k AND label <> 'one'",
+	'JOIN dim_many ON mk = k', 'LEFT JOIN dim_many ON mk = k');
+
+my @tumbles = ('1 hour', '7 minutes', '10 minutes', '1 day', '7 days', '13:00:07', '0.25 seconds');
+my @hops = ([ '1 hour', '20 minutes' ], [ '1 hour', '25 minutes' ], [ '10 minutes', '1 hour' ],
+	[ '1 day', '07:00' ], [ '30 minutes', '30 minutes' ], [ '90 minutes', '7 minutes' ]);
+my @origins = ('2001-02-03 04:05:06.789', '2031-01-01 00:00:03', '1950-06-07 08:00');
+
+sub tumble_window
+{
+	my ($type) = @_;
+	my $size = pick(@tumbles);
+	my $origin = chance(0.3) ? pick(@origins) : undef;
+	my $aligned = $origin // ($size eq '7 days' ? '1970-01-05' : '1970-01-01');
+	return {
+		call => "tumble(ts, '$size'" . ($origin ? ", '$origin')" : ')'),
+		rows => "(SELECT b + interval '0' AS window_start, b + interval '$size' AS window_end"
+		  . " FROM date_bin('$size', ts, $type '$aligned') b) w"
+	};
+}
+
+sub hop_window
+{
+	my ($type) = @_;
+	my ($size, $slide) = @{ pick(@hops) };
+	my $origin = chance(0.3) ? pick(@origins) : undef;
+	my $aligned = $origin // '1970-01-01';
+	return {
+		call => "hop(ts, '$size', '$slide'" . ($origin ? ", '$origin')" : ')'),
+		rows => "(SELECT s AS window_start, s + interval '$size' AS window_end FROM generate_series(0, 30) g,"
+		  . " LATERAL (SELECT date_bin('$slide', ts, $type '$aligned') - g * interval '$slide' AS s) b"
+		  . " WHERE s <= ts AND ts < s + interval '$size') w"
+	};
+}
+
+sub some
+{
+	my ($least, $most, @from) = @_;
+	my $count = $least + floor(rand($most - $least + 1));
+	my %taken;
+	while (keys %taken < $count) { $taken{ pick(@from) } = 1; }
+	my @result = sort keys %taken;
+	return @result;
+}
+
+# WHERE and the events that fail in it or, having passed it, in an argument of an aggregate.
+sub add_filter
+{
+	my ($view) = @_;
+	$view->{fails} = 'false';
+	return if $view->{join} && chance(0.5);
+	if (!$view->{join} && chance(0.12))
+	{
+		($view->{where}, $view->{fails}) = ('100 / v <> 7', 'v = 0');
+	}
+	elsif (chance(0.4))
+	{
+		$view->{where} = pick(@filters);
+		$view->{where} .= ' AND ' . pick(@filters) if chance(0.2);
+	}
+	return;
+}
+
+sub failing_argument
+{
+	my ($view, $aggs) = @_;
+	return if $view->{join} || $view->{fails} ne 'false' || !chance(0.12);
+	return if $view->{window} && $view->{window}{call} =~ /^hop/;
+	push @$aggs, 'sum(100 / v)';
+	$view->{fails} = 'v = 0' . ($view->{where} ? " AND ($view->{where})" : '');
+	return;
+}
+
+sub add_aggregation
+{
+	my ($view, $windowed) = @_;
+	my @keys = @{ pick(@keys) };
+	@keys = ('label') if $view->{join} && $view->{join} =~ /dim_one/ && chance(0.3);
+	my @aggs = some(1, 5, $view->{join} && $view->{join} =~ /dim_many/ ? grep { !/\{O\}/ } @aggs : @aggs);
+	my $bounds = $windowed ? pick('both', 'both', 'both', 'start', 'end') : 'none';
+	my @window = $bounds eq 'both' ? qw(window_start window_end) : $bounds eq 'none' ? () : ("window_$bounds");
+
+	failing_argument($view, \@aggs);
+	my @names = map { my $key = $_; $key =~ s/^.* AS //; $key } @keys;
+	my @exprs = map { my $key = $_; $key =~ s/ AS .*$//; $key } @keys;
+	my $i = 0;
+	$view->{targets} = [ @keys, @window, map { "$_ AS a" . ++$i } @aggs ];
+	@{ $view->{targets} } = reverse @{ $view->{targets} } if chance(0.15);
+	$view->{group} = [ chance(0.5) ? @exprs : @names, @window ];
+	$view->{having} = pick(@having) if chance(0.2);
+	return;
+}
+
+sub make_view
+{
+	my ($name, $seed) = @_;
+	my %view = (name => $name, mode => 'update', delay => $seed->{delay});
+	my $kind = rand();
+	my $windowed = $seed->{timed} && $kind < 0.75;
+
+	if ($windowed)
+	{
+		$view{window} = chance(0.5) ? tumble_window($seed->{type}) : hop_window($seed->{type});
+		$view{delay} = $view{own_delay} = pick('0', '10 minutes', '5 hours') if chance(0.15);
+		$view{mode} = 'append' if defined $view{delay} && chance(0.5);
+	}
+	$view{join} = pick(@joins) if chance(0.3);
+	add_filter(\%view);
+	if (!$windowed && $kind > 0.9)
+	{
+		$view{targets} = [ 'id', 'ts', 'upper(t) AS ut', 'v + 1 AS v1', 'kn' ];
+		push @{ $view{targets} }, 'label' if $view{join} && $view{join} =~ /dim_one/;
+		$view{mode} = 'append' if chance(0.5);
+	}
+	else
+	{
+		add_aggregation(\%view, $windowed);
+		$view{mode} = 'complete' if !$windowed && chance(0.3);
+	}
+	$view{drop_late} = chance(0.2);
+	return \%view;
+}
+
+sub ids_view
+{
+	my ($name, $seed) = @_;
+	return {
+		name => $name, mode => 'update', delay => $seed->{delay}, fails => 'false', drop_late => 0,
+		targets => [ 'append_id(id{O}) AS ids', 'count(*) AS n' ], group => []
+	};
+}
+
+sub body
+{
+	my ($view, $from, $ordered) = @_;
+	my $sql = 'SELECT ' . join(', ', @{ $view->{targets} }) . " FROM $from";
+	$sql .= ' GROUP BY ' . join(', ', @{ $view->{group} }) if $view->{group} && @{ $view->{group} };
+	$sql .= " HAVING $view->{having}" if $view->{having};
+	my $order = $ordered ? ' ORDER BY ord' : '';
+	$sql =~ s/\{O\}/$order/g;
+	return $sql;
+}
+
+sub create_view
+{
+	my ($view, $seed, $start) = @_;
+	my %options = (
+		output_mode => $view->{mode},
+		trigger => pick('manual', 'manual', 'manual', 'immediate', 'immediate', '50 ms', '1 second'));
+	$options{max_batch_rows} = pick(1, 2, 3, 7, 20, 100) if chance(0.8);
+	$options{watermark} = $view->{own_delay} if defined $view->{own_delay};
+	$options{late_events} = 'drop' if $view->{drop_late};
+	$options{start} = $start if $start;
+	my $with = join(', ', 'stream_agg.continuous', map { "stream_agg.$_ = '$options{$_}'" } sort keys %options);
+	my $from = "$seed->{stream} e";
+	$from .= " $view->{join}" if $view->{join};
+	$from .= ", $view->{window}{call}" if $view->{window};
+	my $query = body($view, "$from {WHERE}", 0);
+	my $where = $view->{where} ? "WHERE $view->{where}" : '';
+	$query =~ s/\{WHERE\}/$where/;
+	return "CREATE MATERIALIZED VIEW $view->{name} WITH ($with) AS\n  $query;\n";
+}
+
+# ---- transactions
+
+sub values_list { return join(",\n", map { my $e = $_; '(' . join(', ', map { literal($e->{$_}) } @COLUMNS) . ')' } @_); }
+
+sub copy_block
+{
+	my ($table, @events) = @_;
+	return "COPY $table FROM STDIN;\n"
+	  . join('', map { my $e = $_; join("\t", map { copy_field($e->{$_}) } @COLUMNS) . "\n" } @events) . "\\.\n";
+}
+
+sub junk
+{
+	my ($seed) = @_;
+	return "INSERT INTO $seed->{stream} (id, ts, k) SELECT -g, '2024-03-01', 1 FROM generate_series(1, "
+	  . pick(1, 5, 50) . ") g;\n";
+}
+
+# One transaction's statements: the events into the table and, in the same order, into the stream.
+sub write_events
+{
+	my ($seed, @events) = @_;
+	my ($stream, $log) = ($seed->{stream}, $seed->{log});
+	my ($first, $last) = ($events[0]{id}, $events[-1]{id});
+	my $way = rand();
+	my $sql = '';
+
+	$sql .= "SAVEPOINT a;\n" . junk($seed) . "ROLLBACK TO a;\n" if chance(0.1);
+	if ($way < 0.3)
+	{
+		$sql .= copy_block($log, @events) . copy_block($stream, @events);
+	}
+	elsif ($way < 0.5)
+	{
+		$sql .= "WITH x AS (INSERT INTO $log VALUES\n" . values_list(@events)
+		  . " RETURNING *)\nINSERT INTO $stream SELECT * FROM x;\n";
+	}
+	else
+	{
+		my $middle = chance(0.3) ? $first + floor(rand($last - $first + 1)) : $last;
+		$sql .= "INSERT INTO $log VALUES\n" . values_list(@events) . ";\n";
+		for my $part ([ $first, $middle ], [ $middle + 1, $last ])
+		{
+			next if $part->[0] > $part->[1];
+			$sql .= "SAVEPOINT b;\n" if chance(0.2);
+			$sql .= "INSERT INTO $stream SELECT * FROM $log WHERE id BETWEEN $part->[0] AND $part->[1] ORDER BY id;\n";
+		}
+	}
+	$sql .= "SAVEPOINT c;\n" . junk($seed) . "ROLLBACK TO c;\n" if chance(0.1);
+	return $sql;
+}
+
+# Steps: {sql}, and {txn} (id of the first event) where it adds events. Steps may be done twice, but
+# those with events only when the events are not there.
+sub make_steps
+{
+	my ($seed, @events) = @_;
+	my @steps;
+	my @prepared;
+	my $most = pick(5, 30, 60);
+	my $late_view = $seed->{ordered} && chance(0.5) ? scalar(@events) * (0.2 + rand(0.5)) : undef;
+	my $paused;
+
+	while (@events)
+	{
+		my @some = splice(@events, 0, 1 + floor(rand($most)));
+		my $first = $some[0]{id};
+		my $write = write_events($seed, @some);
+		if (!$seed->{ordered} && chance(0.3))
+		{
+			push @steps, { txn => $first, sql => "BEGIN;\n${write}PREPARE TRANSACTION '$seed->{stream}-$first';\n" };
+			push @prepared, "$seed->{stream}-$first";
+		}
+		else
+		{
+			push @steps, { txn => $first, sql => "BEGIN;\n${write}COMMIT;\n" };
+		}
+		push @steps, { sql => "BEGIN;\n" . junk($seed) . "ROLLBACK;\n" } if chance(0.05);
+		push @steps, { prepared => shift @prepared } if @prepared && chance(0.4);
+
+		if (defined $late_view && $first > $late_view)
+		{
+			my $view = make_view("$seed->{name}_late", $seed);
+			$view->{start} = pick('earliest', 'latest');
+			$view->{created_after} = $some[-1]{id};
+			push @{ $seed->{views} }, $view;
+			push @steps, { sql => "DROP MATERIALIZED VIEW IF EXISTS $view->{name};\n"
+				  . create_view($view, $seed, $view->{start}) . "CALL stream_agg.run('$view->{name}');\n" };
+			$late_view = undef;
+		}
+		if ($paused)
+		{
+			push @steps, { sql => "SELECT stream_agg.resume('$paused');\n" } if chance(0.5);
+			$paused = undef if $steps[-1]{sql} && $steps[-1]{sql} =~ /resume/;
+		}
+		elsif (chance(0.02))
+		{
+			$paused = pick(@{ $seed->{views} })->{name};
+			push @steps, { sql => "SELECT stream_agg.pause('$paused');\n" };
+		}
+		if (!$paused && chance(0.25))
+		{
+			push @steps, { sql => 'CALL stream_agg.run('
+				  . literal(chance(0.7) ? $seed->{stream} : $seed->{views}[0]{name}) . ");\n" };
+		}
+	}
+	push @steps, { prepared => $_ } for @prepared;
+	push @steps, { sql => "SELECT stream_agg.resume('$paused');\n" } if $paused;
+	return @steps;
+}
+
+# ---- a seed
+
+sub generate
+{
+	my ($number, $schema) = @_;
+	srand($number);
+	my %seed = (
+		number => $number,
+		name => "$schema.v$number",
+		stream => "$schema.s$number",
+		log => "$schema.l$number",
+		timed => !chance(0.05),
+		type => chance(0.2) ? 'timestamp' : 'timestamptz',
+		ordered => chance(0.7),
+		max_future => pick(undef, undef, '10 minutes', 'infinity'));
+	my $not_null = chance(0.4);
+	# Without the order of bad events, the prefix that a view has read is not known: only good ones there.
+	my $bad = $seed{timed} && $seed{ordered} && chance(0.7);
+	$seed{delay} = $seed{timed} && chance(0.9) ? pick('0', '5 minutes', '1 hour', '1 day') : undef;
+
+	my %options;
+	$options{event_time} = 'ts' if $seed{timed};
+	$options{watermark} = $seed{delay} if defined $seed{delay};
+	$options{max_future} = $seed{max_future} if defined $seed{max_future};
+	my $options = join(', ', map { "$_ '$options{$_}'" } sort keys %options);
+	my $columns = "(id bigint NOT NULL, ts $seed{type}, k int" . ($not_null ? ' NOT NULL' : '')
+	  . ', kt text, kn numeric, kf float8, v int, n numeric, f float8, t text)';
+	$seed{views} = [ ids_view("$seed{name}_ids", \%seed) ];
+	push @{ $seed{views} }, make_view("$seed{name}_$_", \%seed) for 1 .. 2 + floor(rand(3));
+	$seed{setup} = "CREATE TABLE $seed{log} $columns;\nCREATE UNIQUE INDEX ON $seed{log} (id);\n"
+	  . "CREATE FOREIGN TABLE $seed{stream} $columns SERVER stream_staged" . ($options ? " OPTIONS ($options)" : '') . ";\n"
+	  . join('', map { create_view($_, \%seed) } @{ $seed{views} });
+	$seed{events} = 60 + floor(rand(240));
+	$seed{steps} = [ make_steps(\%seed, make_events($seed{events}, $bad, $not_null)) ];
+	return \%seed;
+}
+
+# ---- the right answer
+
+# One query per view, that returns a row when something is wrong: the view, rows missing from it, rows
+# too many, its counters and what they should be. Final: everything has been read. Else the view is
+# compared with the answer over what its position says that it has read (ordered seeds only).
+sub check
+{
+	my ($seed, $view, $final) = @_;
+	my $name = $view->{name};
+	my $timed = $seed->{timed};
+	my $future = ($seed->{max_future} // '') eq 'infinity' ? 'false' : "ts > '2100-01-01'";
+	my $verdict = $timed
+	  ? "CASE WHEN ts IS NULL OR NOT isfinite(ts) THEN 'null_time' WHEN $future THEN 'future' ELSE 'good' END"
+	  : "'good'";
+	my $order = $seed->{ordered}
+	  ? "SELECT *, row_number() OVER (ORDER BY id) AS ord FROM $seed->{log}"
+	  : "SELECT l.*, u.ord FROM $seed->{log} l LEFT JOIN (SELECT u.* FROM $seed->{name}_ids, unnest(ids) WITH ORDINALITY u(id, ord)) u USING (id)";
+	my $range = $seed->{ordered} ? 'ord > p.first AND ord <= p.position' : 'true';
+	my $delay = defined $view->{delay} ? "interval '$view->{delay}'" : "NULL::interval";
+	my $joined = 'ok';
+	$joined .= " $view->{join}" if $view->{join};
+	$joined .= ", LATERAL $view->{window}{rows}" if $view->{window};
+	$joined .= " WHERE $view->{where}" if $view->{where};
+	my $pair = $view->{window} ? '(id, window_start)' : 'id';
+	my $kept = $view->{window} ? 'wm IS NULL OR window_end > wm' : 'true';
+	my $closed = $view->{window} && $view->{mode} eq 'append'
+	  ? 'kept WHERE window_end <= (SELECT watermark FROM last)' : 'kept';
+	my $answer = body($view, $closed, 1);
+	my @counters = qw(read skipped tombstone malformed null_time future duplicate failed filtered late accepted late_windows);
+	my $counters = join(', ', map { qq("$_") } @counters);
+	my $letters = $view->{drop_late} ? '0' : "(SELECT late FROM expected)";
+	my @wrong = ('missing > 0', 'extra > 0', 'got IS DISTINCT FROM wanted', "status <> 'running'",
+		'letters IS DISTINCT FROM wanted_letters', 'watermark IS DISTINCT FROM wanted_watermark');
+	push @wrong, 'position <> total' if $final;
+	if ($view->{created_after})
+	{
+		push @wrong, $view->{start} eq 'latest' ? "first <> $view->{created_after}" : "first > $view->{created_after}";
+	}
+	elsif ($seed->{ordered})
+	{
+		push @wrong, 'first <> 0';
+	}
+	my $wrong = join(' OR ', @wrong);
+
+	# Materialized, so that the planner does not move a filter below the removal of events that fail in it.
+	return <<"SQL";
+WITH c AS MATERIALIZED (SELECT * FROM stream_agg.views WHERE view = '$name'::regclass),
+p AS MATERIALIZED (SELECT position, position - coalesce((SELECT "read" FROM c), 0) AS first
+	FROM (SELECT coalesce(max(position), 0) AS position FROM stream_agg.partitions WHERE view = '$name'::regclass) x),
+ev AS MATERIALIZED ($order),
+mine AS MATERIALIZED (SELECT ev.*, $verdict AS verdict FROM ev, p WHERE $range),
+timed AS MATERIALIZED (SELECT *, max(ts) OVER (ORDER BY ord ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) - $delay AS wm
+	FROM mine WHERE verdict = 'good'),
+last AS MATERIALIZED (SELECT max(ts) - $delay AS watermark FROM timed),
+ok AS MATERIALIZED (SELECT * FROM timed WHERE ($view->{fails}) IS NOT TRUE),
+below AS MATERIALIZED (SELECT * FROM $joined),
+kept AS MATERIALIZED (SELECT * FROM below WHERE $kept),
+answer AS MATERIALIZED ($answer),
+expected AS MATERIALIZED (SELECT count(*) AS "read", 0 AS skipped, 0 AS tombstone, 0 AS malformed,
+	count(*) FILTER (WHERE verdict = 'null_time') AS null_time, count(*) FILTER (WHERE verdict = 'future') AS future,
+	0 AS duplicate, (SELECT count(*) FROM timed) - (SELECT count(*) FROM ok) AS failed,
+	(SELECT count(*) FROM ok) - (SELECT count(DISTINCT id) FROM below) AS filtered,
+	(SELECT count(DISTINCT id) FROM below) - (SELECT count(DISTINCT id) FROM kept) AS late,
+	(SELECT count(DISTINCT id) FROM kept) AS accepted,
+	(SELECT count(DISTINCT $pair) FROM below) - (SELECT count(DISTINCT $pair) FROM kept) AS late_windows FROM mine)
+SELECT * FROM (SELECT '$name' AS view, p.first, p.position, (SELECT count(*) FROM $seed->{log}) AS total,
+	(SELECT count(*) FROM (TABLE answer EXCEPT ALL TABLE $name) x) AS missing,
+	(SELECT count(*) FROM (TABLE $name EXCEPT ALL TABLE answer) x) AS extra,
+	(SELECT ROW($counters)::text FROM c) AS got, (SELECT ROW($counters)::text FROM expected) AS wanted,
+	(SELECT format('%s %s', coalesce(sum(CASE WHEN reason = 'late' THEN 1 ELSE 0 END), 0),
+		coalesce(sum(CASE WHEN reason = 'failed' THEN 1 ELSE 0 END), 0)) FROM stream_agg.dead_letters WHERE view = '$name'::regclass) AS letters,
+	format('%s %s', $letters, (SELECT failed FROM expected)) AS wanted_letters,
+	(SELECT watermark FROM c)::text AS watermark, (SELECT watermark FROM last)::timestamptz::text AS wanted_watermark,
+	(SELECT status FROM c) AS status, (SELECT message FROM c) AS message
+	FROM p) q WHERE $wrong;
+SQL
+}
+
+# Dead letters of the stream itself: a row when they are not the events without a time and of the future.
+sub check_letters
+{
+	my ($seed) = @_;
+	my $future = ($seed->{max_future} // '') eq 'infinity' ? 'false' : "ts > '2100-01-01'";
+	my $bad = $seed->{timed} ? "ts IS NULL OR NOT isfinite(ts) OR $future" : 'false';
+	return <<"SQL";
+SELECT '$seed->{stream}', got, wanted FROM (SELECT
+	(SELECT array_agg(reason || ' ' || (payload->>'id') ORDER BY (payload->>'id')::bigint) FROM stream_agg.dead_letters
+		WHERE stream = '$seed->{stream}'::regclass AND view IS NULL) AS got,
+	(SELECT array_agg(CASE WHEN ts IS NULL OR NOT isfinite(ts) THEN 'null_time ' ELSE 'future ' END || id ORDER BY id)
+		FROM $seed->{log} WHERE $bad) AS wanted) q WHERE got IS DISTINCT FROM wanted;
+SQL
+}
+
+# The rows that differ, for the report of a failure.
+sub difference
+{
+	my ($seed, $view) = @_;
+	my $sql = check($seed, $view, 1);
+	$sql =~ s/\nSELECT \* FROM \(SELECT '.*\z//s;
+	return "$sql\nSELECT 'missing', x.* FROM (TABLE answer EXCEPT ALL TABLE $view->{name}) x UNION ALL "
+	  . "SELECT 'extra', x.* FROM (TABLE $view->{name} EXCEPT ALL TABLE answer) x LIMIT 10;\n";
+}
+
+1;

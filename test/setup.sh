@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+#
+# setup.sh: what building and testing needs, on Debian and its relatives, as root or with sudo.
+# Calls apt only when something is missing, and then neither makes nor starts a cluster of Debian's.
+#
+set -euo pipefail
+
+PG_CONFIG=${PG_CONFIG:-pg_config}
+createcluster_conf=/etc/postgresql-common/createcluster.d/stream_agg-setup.conf
+policy=/usr/sbin/policy-rc.d
+our_policy=
+
+say() { printf '%s\n' "$*"; }
+die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+# The major version in use: that of PG_CONFIG if it works, else whatever this Debian calls postgresql.
+installed_major() {
+    { "$PG_CONFIG" --version 2>/dev/null || true; } | sed -n 's/^PostgreSQL \([0-9]*\).*/\1/p'
+}
+offered_major() {
+    apt-cache policy postgresql | sed -n 's/^ *Candidate: \([0-9]*\).*/\1/p'
+}
+
+has_headers() {
+    local pgxs
+    pgxs=$("$PG_CONFIG" --pgxs 2>/dev/null) && [ -e "$pgxs" ]
+}
+has_server() {
+    local bindir
+    bindir=$("$PG_CONFIG" --bindir 2>/dev/null) && [ -x "$bindir/postgres" ] && [ -x "$bindir/psql" ]
+}
+
+# Prints the packages for what is missing; NN stands for the major version, not yet known on a bare machine.
+missing() {
+    { command -v gcc && command -v make; } >/dev/null || say build-essential
+    has_headers || say postgresql-server-dev-NN
+    has_server || say postgresql-NN
+    echo '#include <librdkafka/rdkafka.h>' | gcc -E - >/dev/null 2>&1 || say librdkafka-dev
+    perl -MTest::More -MJSON::PP -e 1 2>/dev/null || say perl
+    perl -MIPC::Run -e 1 2>/dev/null || say libipc-run-perl
+}
+
+# While apt works: no new cluster, and no service started or restarted, an existing cluster's included.
+hold_services() {
+    as_root mkdir -p "${createcluster_conf%/*}"
+    as_root sh -c "echo 'create_main_cluster = false' >$createcluster_conf"
+    [ -e "$policy" ] && return
+    our_policy=yes
+    as_root sh -c "printf '#!/bin/sh\nexit 101\n' >$policy && chmod 755 $policy"
+}
+release_services() {
+    as_root rm -f "$createcluster_conf"
+    [ -z "$our_policy" ] || as_root rm -f "$policy"
+}
+
+apt() {
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 "$@" </dev/null
+}
+
+install_packages() {
+    local major packages
+    command -v apt-get >/dev/null || die "this is not Debian; please install: $*"
+    [ "$(id -u)" = 0 ] || command -v sudo >/dev/null || die "run it as root, or install: $*"
+    apt update >/dev/null || die "apt-get update failed"
+    major=$(installed_major)
+    [ -n "$major" ] || major=$(offered_major)
+    [ -n "$major" ] || die "apt offers no package postgresql"
+    packages=("${@//NN/$major}")
+    say "installing: ${packages[*]}"
+    trap release_services EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    hold_services
+    apt install -y --no-install-recommends --no-upgrade "${packages[@]}" || die "apt-get install failed"
+}
+
+mapfile -t packages < <(missing)
+[ "${#packages[@]}" -gt 0 ] || exit 0
+install_packages "${packages[@]}"
+
+mapfile -t packages < <(missing)
+[ "${#packages[@]}" = 0 ] || die "still missing after the installation: ${packages[*]}"
