@@ -181,12 +181,14 @@ COMMENT ON FUNCTION stream_agg.hop_count(interval, interval) IS 'how many hoppin
 CREATE FUNCTION @extschema@.tumble(ts timestamptz, size interval, origin timestamptz DEFAULT NULL,
 	OUT window_start timestamptz, OUT window_end timestamptz) RETURNS SETOF record
 	LANGUAGE sql IMMUTABLE PARALLEL SAFE ROWS 1 AS $$
-	SELECT stream_agg.window_start(ts, size, origin), stream_agg.window_end(ts, size, origin) WHERE ts IS NOT NULL
+	SELECT stream_agg.window_start(ts, size, origin), stream_agg.window_end(ts, size, origin)
+	WHERE ts IS NOT NULL AND size IS NOT NULL
 $$;
 CREATE FUNCTION @extschema@.tumble(ts timestamp, size interval, origin timestamp DEFAULT NULL,
 	OUT window_start timestamp, OUT window_end timestamp) RETURNS SETOF record
 	LANGUAGE sql IMMUTABLE PARALLEL SAFE ROWS 1 AS $$
-	SELECT stream_agg.window_start(ts, size, origin), stream_agg.window_end(ts, size, origin) WHERE ts IS NOT NULL
+	SELECT stream_agg.window_start(ts, size, origin), stream_agg.window_end(ts, size, origin)
+	WHERE ts IS NOT NULL AND size IS NOT NULL
 $$;
 CREATE FUNCTION @extschema@.hop(ts timestamptz, size interval, slide interval, origin timestamptz DEFAULT NULL,
 	OUT window_start timestamptz, OUT window_end timestamptz) RETURNS SETOF record

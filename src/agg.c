@@ -268,14 +268,14 @@ strict_start(SaAgg *agg, SaAggRun *run, SaTrans *trans)
 }
 
 void
-sa_agg_advance(SaAgg *agg, SaAggRun *run, SaTrans *trans, TupleTableSlot *row)
+sa_agg_advance(SaAgg *agg, SaAggRun *run, SaTrans *trans, const Datum *row, const bool *nulls)
 {
 	FunctionCallInfo call = agg->call;
 	Datum		value;
 
 	if (agg->filter != 0)
 	{
-		if (row->tts_isnull[agg->filter - 1] || !DatumGetBool(row->tts_values[agg->filter - 1]))
+		if (nulls[agg->filter - 1] || !DatumGetBool(row[agg->filter - 1]))
 			return;
 	}
 	if (agg->trans.fn_oid == F_INT8INC)
@@ -287,9 +287,9 @@ sa_agg_advance(SaAgg *agg, SaAggRun *run, SaTrans *trans, TupleTableSlot *row)
 	{
 		int			col = agg->args[i] - 1;
 
-		call->args[i + 1].value = row->tts_values[col];
-		call->args[i + 1].isnull = row->tts_isnull[col];
-		if (row->tts_isnull[col] && agg->trans.fn_strict)
+		call->args[i + 1].value = row[col];
+		call->args[i + 1].isnull = nulls[col];
+		if (nulls[col] && agg->trans.fn_strict)
 			return;
 	}
 	if (agg->trans.fn_strict && strict_start(agg, run, trans))

@@ -7,7 +7,6 @@
 #define SA_AGG_H
 
 #include "codec.h"
-#include "executor/tuptable.h"
 #include "nodes/primnodes.h"
 #include "parser/parse_node.h"
 
@@ -42,7 +41,7 @@ extern void sa_agg_run_in(SaAggRun *run, MemoryContext states);
 extern void sa_agg_start(SaAgg *agg, SaAggRun *run, SaTrans *trans);
 
 /* Runs in CurrentMemoryContext, which the caller resets now and then. */
-extern void sa_agg_advance(SaAgg *agg, SaAggRun *run, SaTrans *trans, TupleTableSlot *row);
+extern void sa_agg_advance(SaAgg *agg, SaAggRun *run, SaTrans *trans, const Datum *row, const bool *nulls);
 
 /* The final value; may point into the state. */
 extern Datum sa_agg_final(SaAgg *agg, SaAggRun *run, const SaTrans *trans, bool *isnull);

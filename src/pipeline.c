@@ -16,6 +16,7 @@
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "utils/acl.h"
+#include "utils/datum.h"
 #include "utils/guc.h"
 #include "utils/hsearch.h"
 #include "utils/lsyscache.h"
@@ -32,7 +33,7 @@
 #include "pipeline.h"
 #include "watermark.h"
 
-#define ROWS_PER_RESET 64
+#define BLOCK_ROWS 64			/* folded together, so that their groups can be fetched ahead */
 
 static int	state_memory = 256 * 1024;	/* kB */
 
@@ -49,14 +50,18 @@ typedef struct Part
 {
 	SaView	   *view;
 	SaBatch    *batch;
-	MemoryContext row_cxt;
+	MemoryContext row_cxt;		/* reset after every block of rows */
 	RunKind		kind;
 	bool	   *exclude;		/* events that fail by themselves; NULL: none */
 	char	  **messages;		/* why, per event */
 	uint8	   *outcomes;
 	int64	   *late_windows;	/* per partition of the batch */
 	HTAB	   *late_pairs;		/* (event, window) refused; NULL: none yet */
-	int64		rows;
+	TimestampTz *base_max;		/* per partition of the batch: the view's running maximum before it */
+	int			nrows;			/* of the block */
+	int			ordinals[BLOCK_ROWS];
+	Datum	   *values;			/* BLOCK_ROWS rows from below */
+	bool	   *nulls;
 	bool		writing;		/* an error now is none of the query's */
 	bool		stopped;		/* paused or gone */
 	ErrorData  *error;
@@ -173,15 +178,6 @@ note_late_window(Part *part, int ordinal, int64 end)
 		part->late_windows[part->batch->events[ordinal].partition]++;
 }
 
-static TimestampTz
-base_running_max(Part *part, int partition)
-{
-	SaBatchPartition *place = &part->batch->partitions[partition];
-	SaViewPosition *pos = sa_commit_find(part->view->positions, place->topic, place->partition);
-
-	return pos ? pos->running_max : DT_NOBEGIN;
-}
-
 /* Is the event late for this window?  DESIGN.md 6. */
 static bool
 is_late(Part *part, SaEvent *event, int64 window_end)
@@ -191,37 +187,86 @@ is_late(Part *part, SaEvent *event, int64 window_end)
 
 	if (view->delay == SA_NO_DELAY)
 		return false;
-	max_before = Max(event->max_before, base_running_max(part, event->partition));
+	max_before = Max(event->max_before, part->base_max[event->partition]);
 	return sa_watermark_is_late(window_end, 0, sa_watermark_bound(max_before, view->delay, view->floor));
 }
 
-static void
-fold_row(Part *part, int ordinal, TupleTableSlot *row)
+/* The window of a row, or NULL when it belongs to none or is late for it. */
+static SaWindow *
+window_of_row(Part *part, int ordinal, const Datum *row, const bool *nulls)
 {
 	SaQuery    *query = part->view->query;
-	SaState    *state = part->view->state;
 	int64		start = SA_NO_WINDOW_START;
 	int64		end = SA_NO_WINDOW_END;
-	SaWindow   *window;
 
 	if (query->windowed)
 	{
-		/* An event without a window is in none. */
-		if (row->tts_isnull[query->start_column - 1] || row->tts_isnull[query->end_column - 1])
-			return;
-		start = DatumGetInt64(row->tts_values[query->start_column - 1]);
-		end = DatumGetInt64(row->tts_values[query->end_column - 1]);
+		if (nulls[query->start_column - 1] || nulls[query->end_column - 1])
+			return NULL;
+		start = DatumGetInt64(row[query->start_column - 1]);
+		end = DatumGetInt64(row[query->end_column - 1]);
 		if (is_late(part, &part->batch->events[ordinal], end))
 		{
 			note_late_window(part, ordinal, end);
-			return;
+			return NULL;
 		}
 	}
 	part->outcomes[ordinal] = SA_OUTCOME_ACCEPTED;
-	if (part->kind == RUN_QUERY)
-		return;
-	window = sa_state_window(state, start, end);
-	sa_state_advance(state, window, sa_state_group(state, window, row), row);
+	return part->kind == RUN_QUERY ? NULL : sa_state_window(part->view->state, start, end);
+}
+
+/* Fold the rows gathered so far; their groups' memory is asked for well before it is needed. */
+static void
+fold_block(Part *part)
+{
+	SaState    *state = part->view->state;
+	int			ncolumns = part->view->query->ncolumns;
+	SaWindow   *windows[BLOCK_ROWS];
+	uint32		hashes[BLOCK_ROWS];
+	MemoryContext old = MemoryContextSwitchTo(part->row_cxt);
+
+	for (int i = 0; i < part->nrows; i++)
+	{
+		Datum	   *row = part->values + i * ncolumns;
+		bool	   *nulls = part->nulls + i * ncolumns;
+
+		windows[i] = window_of_row(part, part->ordinals[i], row, nulls);
+		if (windows[i] == NULL)
+			continue;
+		hashes[i] = sa_state_hash(state, row, nulls);
+		sa_state_prefetch_bucket(windows[i], hashes[i]);
+	}
+	for (int i = 0; i < part->nrows; i++)
+		if (windows[i])
+			sa_state_prefetch_group(windows[i], hashes[i]);
+	for (int i = 0; i < part->nrows; i++)
+	{
+		Datum	   *row = part->values + i * ncolumns;
+		bool	   *nulls = part->nulls + i * ncolumns;
+
+		if (windows[i])
+			sa_state_advance(state, windows[i], sa_state_group(state, windows[i], hashes[i], row, nulls), row, nulls);
+	}
+	part->nrows = 0;
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(part->row_cxt);
+	CHECK_FOR_INTERRUPTS();
+}
+
+/* One more row for the block; what would be gone with the next row is copied. */
+static void
+gather_row(Part *part, int ordinal, TupleTableSlot *slot)
+{
+	SaQuery    *query = part->view->query;
+	Datum	   *row = part->values + part->nrows * query->ncolumns;
+	bool	   *nulls = part->nulls + part->nrows * query->ncolumns;
+
+	memcpy(row, slot->tts_values, sizeof(Datum) * query->ncolumns);
+	memcpy(nulls, slot->tts_isnull, sizeof(bool) * query->ncolumns);
+	for (int i = 0; i < query->ncolumns; i++)
+		if (query->fleeting[i] && !nulls[i])
+			row[i] = datumCopy(row[i], false, query->lengths[i]);
+	part->ordinals[part->nrows++] = ordinal;
 }
 
 static void
@@ -231,7 +276,13 @@ take_row(TupleTableSlot *row, void *arg)
 	int			ordinal = sa_batch_tid_to_ordinal((ItemPointer) DatumGetPointer(row->tts_values[SA_CTID_COLUMN - 1]));
 	MemoryContext old = MemoryContextSwitchTo(part->row_cxt);
 
-	if (part->view->query->transform)
+	if (!part->view->query->transform)
+	{
+		gather_row(part, ordinal, row);
+		if (part->nrows == BLOCK_ROWS)
+			fold_block(part);
+	}
+	else
 	{
 		part->outcomes[ordinal] = SA_OUTCOME_ACCEPTED;
 		if (part->kind == RUN_ALL)
@@ -241,14 +292,7 @@ take_row(TupleTableSlot *row, void *arg)
 			part->writing = false;
 		}
 	}
-	else
-		fold_row(part, ordinal, row);
 	MemoryContextSwitchTo(old);
-	if (++part->rows % ROWS_PER_RESET == 0)
-	{
-		MemoryContextReset(part->row_cxt);
-		CHECK_FOR_INTERRUPTS();
-	}
 }
 
 /* --- the stages --- */
@@ -300,19 +344,43 @@ apply_settings(SaView *view)
 }
 
 static void
+prepare_run(Part *part)
+{
+	SaBatch    *batch = part->batch;
+	int			ncolumns = part->view->query->ncolumns;
+
+	if (part->values)
+		return;
+	part->values = MemoryContextAlloc(batch->cxt, sizeof(Datum) * BLOCK_ROWS * ncolumns);
+	part->nulls = MemoryContextAlloc(batch->cxt, sizeof(bool) * BLOCK_ROWS * ncolumns);
+	part->base_max = MemoryContextAlloc(batch->cxt, sizeof(TimestampTz) * (batch->npartitions + 1));
+	for (int i = 0; i < batch->npartitions; i++)
+	{
+		SaBatchPartition *place = &batch->partitions[i];
+		SaViewPosition *pos = sa_commit_find(part->view->positions, place->topic, place->partition);
+
+		part->base_max[i] = pos ? pos->running_max : DT_NOBEGIN;
+	}
+}
+
+static void
 run_query(Part *part, int lo, int hi)
 {
 	SaBatchScan scan = {.batch = part->batch, .lo = lo, .hi = hi, .exclude = part->exclude};
 
+	prepare_run(part);
 	memset(part->outcomes, SA_OUTCOME_FILTERED, part->batch->nevents);
 	memset(part->late_windows, 0, sizeof(int64) * part->batch->npartitions);
 	if (part->late_pairs)
 		hash_destroy(part->late_pairs);
 	part->late_pairs = NULL;
-	part->rows = 0;
+	part->nrows = 0;
+	MemoryContextReset(part->row_cxt);
 	sa_batch_offer(&scan);
 	sa_query_run(part->view->query, take_row, part);
 	sa_batch_offer(NULL);
+	if (part->nrows > 0)
+		fold_block(part);
 }
 
 /* The one row of a view without grouping columns is there even before the first event. */
@@ -325,7 +393,8 @@ ensure_only_group(SaView *view)
 		return;
 	sa_state_size(view->state, &size);
 	if (size.groups == 0)
-		(void) sa_state_group(view->state, sa_state_window(view->state, SA_NO_WINDOW_START, SA_NO_WINDOW_END), NULL);
+		(void) sa_state_group(view->state, sa_state_window(view->state, SA_NO_WINDOW_START, SA_NO_WINDOW_END),
+							  sa_state_hash(view->state, NULL, NULL), NULL, NULL);
 }
 
 /* Emit or forget what the watermark closes. */

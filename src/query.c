@@ -614,6 +614,49 @@ make_group_desc(SplitContext *split)
 	}
 }
 
+/* True when the batch itself feeds the rows: no join stands between, which would copy values. */
+static bool
+reads_stream_alone(SplitContext *split)
+{
+	ListCell   *lc;
+	int			rti = 0;
+
+	foreach(lc, split->query->rtable)
+	{
+		RangeTblEntry *rte = lfirst(lc);
+
+		rti++;
+		if (rti == split->window_rti && strcmp(get_func_name(window_function_of(rte)->funcid), "tumble") == 0)
+			continue;
+		if (rti != split->stream_rti)
+			return false;
+	}
+	return true;
+}
+
+/* Which columns are gone with the next row: by reference, and not the batch's own. */
+static void
+note_columns(SplitContext *split)
+{
+	SaQuery    *result = split->result;
+	bool		alone = reads_stream_alone(split);
+	ListCell   *lc;
+
+	result->fleeting = palloc0(sizeof(bool) * list_length(split->below));
+	result->lengths = palloc0(sizeof(int16) * list_length(split->below));
+	foreach(lc, split->below)
+	{
+		TargetEntry *tle = lfirst(lc);
+		int			column = result->ncolumns++;
+		bool		byval;
+		bool		own = alone && IsA(tle->expr, Var) && ((Var *) tle->expr)->varno == split->stream_rti;
+
+		get_typlenbyval(exprType((Node *) tle->expr), &result->lengths[column], &byval);
+		result->fleeting[column] = !byval && !own;
+	}
+	result->fleeting[SA_CTID_COLUMN - 1] = false;	/* read at once */
+}
+
 /* What lies below: the same FROM and WHERE, with the columns collected on the way. */
 static void
 finish_below(SplitContext *split)
@@ -625,6 +668,7 @@ finish_below(SplitContext *split)
 	below->havingQual = NULL;
 	below->hasAggs = false;
 	split->result->below = below;
+	note_columns(split);
 }
 
 static void

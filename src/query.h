@@ -40,6 +40,10 @@ typedef struct SaQuery
 	bool		windowed;		/* grouped by a window */
 	int64		window_size;	/* microseconds; 0: not constant */
 
+	int			ncolumns;		/* of the rows from below */
+	bool	   *fleeting;		/* per column: by reference, and gone with the next row */
+	int16	   *lengths;		/* per column: typlen */
+
 	/* Rows from below: the event's ctid, keys, window start and end, aggregate inputs. */
 	Query	   *below;
 	AttrNumber	start_column;

@@ -383,11 +383,48 @@ delete_row(SaResult *result, SaTouched *entry)
 
 /* --- groups --- */
 
-static int
-compare_result_tid(const void *a, const void *b)
+/* A group with its place, so that sorting does not touch the group's memory. */
+typedef struct Placed
 {
-	return ItemPointerCompare(&((SaTouched *const *) a)[0]->group->result_tid,
-							  &((SaTouched *const *) b)[0]->group->result_tid);
+	uint64		place;
+	SaTouched  *entry;
+} Placed;
+
+#define ST_SORT sort_placed
+#define ST_ELEMENT_TYPE Placed
+#define ST_COMPARE(a, b) ((a)->place < (b)->place ? -1 : (a)->place > (b)->place)
+#define ST_SCOPE static
+#define ST_DEFINE
+#include "lib/sort_template.h"
+
+#define PREFETCH_AHEAD 8
+
+/* The memory of groups that come next is asked for while the present one is written. */
+static void
+prefetch_entry(SaTouched *const *list, int i, int n)
+{
+	if (i + 2 * PREFETCH_AHEAD < n)
+		__builtin_prefetch(list[i + 2 * PREFETCH_AHEAD]->group);
+	if (i + PREFETCH_AHEAD < n && list[i + PREFETCH_AHEAD]->group->body)
+		__builtin_prefetch(list[i + PREFETCH_AHEAD]->group->body);
+}
+
+static void
+sort_by_place(SaTouched **changed, int n)
+{
+	Placed	   *placed = MemoryContextAllocHuge(CurrentMemoryContext, sizeof(Placed) * (n + 1));
+
+	for (int i = 0; i < n; i++)
+	{
+		ItemPointer tid = &changed[i]->group->result_tid;
+
+		placed[i].place = ((uint64) ItemPointerGetBlockNumber(tid) << 16) | ItemPointerGetOffsetNumber(tid);
+		placed[i].entry = changed[i];
+	}
+	sort_placed(placed, n);
+	for (int i = 0; i < n; i++)
+		changed[i] = placed[i].entry;
+	pfree(placed);
 }
 
 static int
@@ -431,13 +468,14 @@ write_changed(SaResult *result, SaState *state, SaTouched **changed, int n)
 {
 	BlockNumber last = InvalidBlockNumber;
 
-	qsort(changed, n, sizeof(SaTouched *), compare_result_tid);
+	sort_by_place(changed, n);
 	for (int i = 0; i < n; i++)
 	{
 		BlockNumber block = ItemPointerGetBlockNumber(&changed[i]->group->result_tid);
 		MemoryContext old = MemoryContextSwitchTo(result->row_cxt);
 
 		CHECK_FOR_INTERRUPTS();
+		prefetch_entry(changed, i, n);
 		if (block != last && result->is_heap)
 			prune_page(result, changed, i, n);
 		last = block;
@@ -459,6 +497,7 @@ write_new(SaResult *result, SaState *state, SaTouched **fresh, int n)
 		MemoryContext old = MemoryContextSwitchTo(result->row_cxt);
 
 		CHECK_FOR_INTERRUPTS();
+		prefetch_entry(fresh, i, n);
 		if (project_group(result, state, fresh[i]))
 			insert_row(result, result->projected->tts_values, result->projected->tts_isnull, fresh[i]->group);
 		MemoryContextSwitchTo(old);

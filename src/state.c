@@ -604,9 +604,8 @@ grow_buckets(SaWindow *window)
 
 /* The group with these keys; *found tells whether it was there. */
 static SaGroup *
-find_or_create_group(SaState *state, SaWindow *window, Datum *keys, bool *nulls, bool *found)
+find_or_create_group(SaState *state, SaWindow *window, uint32 hash, Datum *keys, bool *nulls, bool *found)
 {
-	uint32		hash = hash_keys(state, keys, nulls);
 	SaGroup    *group;
 
 	for (group = window->buckets[hash & (window->nbuckets - 1)]; group; group = group->next)
@@ -683,33 +682,65 @@ touch(SaState *state, SaWindow *window, SaGroup *group, bool fresh, bool changed
 	window->last_batch = state->batch;
 }
 
-SaGroup *
-sa_state_group(SaState *state, SaWindow *window, TupleTableSlot *row)
+/* The keys of a row from below, into the scratch arrays. */
+static void
+take_row_keys(SaState *state, const Datum *row, const bool *nulls)
 {
-	SaGroup    *group;
-	bool		found;
-
 	for (int i = 0; i < state->nkeys; i++)
 	{
 		int			column = state->query->keys[i].column - 1;
 
-		state->row_keys[i] = row->tts_values[column];
-		state->row_nulls[i] = row->tts_isnull[column];
+		state->row_keys[i] = row[column];
+		state->row_nulls[i] = nulls[column];
 	}
-	group = find_or_create_group(state, window, state->row_keys, state->row_nulls, &found);
+}
+
+uint32
+sa_state_hash(SaState *state, const Datum *row, const bool *nulls)
+{
+	take_row_keys(state, row, nulls);
+	return hash_keys(state, state->row_keys, state->row_nulls);
+}
+
+void
+sa_state_prefetch_bucket(SaWindow *window, uint32 hash)
+{
+	__builtin_prefetch(&window->buckets[hash & (window->nbuckets - 1)]);
+}
+
+void
+sa_state_prefetch_group(SaWindow *window, uint32 hash)
+{
+	SaGroup    *group = window->buckets[hash & (window->nbuckets - 1)];
+
+	if (group == NULL)
+		return;
+	__builtin_prefetch(group);
+	if (group->body)
+		__builtin_prefetch(group->body);
+}
+
+SaGroup *
+sa_state_group(SaState *state, SaWindow *window, uint32 hash, const Datum *row, const bool *nulls)
+{
+	SaGroup    *group;
+	bool		found;
+
+	take_row_keys(state, row, nulls);
+	group = find_or_create_group(state, window, hash, state->row_keys, state->row_nulls, &found);
 	if (!group->touched)
 		touch(state, window, group, !found, true);
 	return group;
 }
 
 void
-sa_state_advance(SaState *state, SaWindow *window, SaGroup *group, TupleTableSlot *row)
+sa_state_advance(SaState *state, SaWindow *window, SaGroup *group, const Datum *row, const bool *nulls)
 {
 	SaTrans    *trans = group->body->trans;
 
 	sa_agg_run_in(state->run, window->bodies);
 	for (int i = 0; i < state->naggs; i++)
-		sa_agg_advance(state->aggs[i], state->run, &trans[i], row);
+		sa_agg_advance(state->aggs[i], state->run, &trans[i], row, nulls);
 }
 
 SaTouched *
@@ -1117,7 +1148,8 @@ recover_entry(SaState *state, SaWindow *window, StringInfo in, ItemPointer tid, 
 	bool		found;
 
 	read_entry_keys(state, in, state->row_keys, state->row_nulls);
-	group = find_or_create_group(state, window, state->row_keys, state->row_nulls, &found);
+	group = find_or_create_group(state, window, hash_keys(state, state->row_keys, state->row_nulls), state->row_keys,
+								 state->row_nulls, &found);
 	for (int i = 0; i < state->naggs; i++)
 		if (!state->in_result[i])
 			sa_agg_discard(state->aggs[i], &group->body->trans[i]);
@@ -1216,7 +1248,8 @@ recover_result_row(SaState *state, HeapTuple tuple, TupleDesc desc)
 	for (int i = 0; i < state->nkeys; i++)
 		state->row_keys[i] = SPI_getbinval(tuple, desc, query->keys[i].result + 1, &state->row_nulls[i]);
 	window = sa_state_window(state, start, end);
-	group = find_or_create_group(state, window, state->row_keys, state->row_nulls, &found);
+	group = find_or_create_group(state, window, hash_keys(state, state->row_keys, state->row_nulls), state->row_keys,
+								 state->row_nulls, &found);
 	group->result_tid = *tid;
 	sa_agg_run_in(state->run, window->bodies);
 	for (int i = 0; i < state->naggs; i++)

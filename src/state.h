@@ -6,7 +6,6 @@
 #define SA_STATE_H
 
 #include "agg.h"
-#include "executor/tuptable.h"
 #include "query.h"
 #include "storage/itemptr.h"
 
@@ -73,10 +72,15 @@ extern void sa_state_begin(SaState *state, TimestampTz floor);
 
 /* The window and group of a row from below; groups come into being here. */
 extern SaWindow *sa_state_window(SaState *state, int64 start, int64 end);
-extern SaGroup *sa_state_group(SaState *state, SaWindow *window, TupleTableSlot *row);
+extern SaGroup *sa_state_group(SaState *state, SaWindow *window, uint32 hash, const Datum *row, const bool *nulls);
+
+/* Hash of a row's keys; and two hints that its group will be needed soon, the second some time later. */
+extern uint32 sa_state_hash(SaState *state, const Datum *row, const bool *nulls);
+extern void sa_state_prefetch_bucket(SaWindow *window, uint32 hash);
+extern void sa_state_prefetch_group(SaWindow *window, uint32 hash);
 
 /* Fold a row into a group. */
-extern void sa_state_advance(SaState *state, SaWindow *window, SaGroup *group, TupleTableSlot *row);
+extern void sa_state_advance(SaState *state, SaWindow *window, SaGroup *group, const Datum *row, const bool *nulls);
 
 /* Groups touched in this batch. */
 extern SaTouched *sa_state_touched(SaState *state, int *count);

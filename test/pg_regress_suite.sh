@@ -28,7 +28,7 @@ build_helpers() {
     read -ra flags <<<"$("$PG_CONFIG" --cppflags) $("$PG_CONFIG" --cflags)"
     user_dir "$scratch/lib"
     for file in src/test/regress/regress.c contrib/spi/autoinc.c contrib/spi/refint.c; do
-        gcc "${flags[@]}" -w -fPIC -shared -I"$("$PG_CONFIG" --includedir-server)" \
+        gcc "${flags[@]}" -w -fPIC -shared -DREFINT_VERBOSE -I"$("$PG_CONFIG" --includedir-server)" \
             -o "$scratch/lib/$(basename "$file" .c).so" "$pg_source/$file"
     done
 }
@@ -64,11 +64,12 @@ passed_names() {
 
 # run_suite SUITE NAME: leaves NAME.log and NAME.diffs in the logs.
 run_suite() {
-    local suite=$1 name=$2 out="$scratch/$2.out"
+    local suite=$1 name=$2 out="$scratch/$2.out" database=regression       # the tests print this name
+    [ "$suite" != isolation ] || database=isolation_regression
     user_dir "$out"
     run_to "$logs/$name.log" in_tests "$suite" timeout -k 60 "$limit" "$(driver "$suite")" \
         --bindir="$(dirname "$(command -v psql)")" --host="$PGHOST" --port="$PGPORT" --user="$PGUSER" \
-        --dbname="test_$suite" --inputdir=. --outputdir="$out" --dlpath="$scratch/lib" --max-concurrent-tests=20 \
+        --dbname="$database" --inputdir=. --outputdir="$out" --dlpath="$scratch/lib" --max-concurrent-tests=20 \
         ${extension[@]+"${extension[@]}"} --schedule="$(schedule "$suite")" || true
     cp "$out/regression.diffs" "$logs/$name.diffs" 2>/dev/null || true
     cp "$scratch/sock/server.log" "$logs/$name.server.log"
@@ -95,6 +96,7 @@ bare_server() {
 }
 
 mkdir -p "$logs"
+rm -rf "${logs:?}"/*
 while getopts 'e' option; do
     case $option in
     e) extension=(--load-extension=stream_agg) ;;

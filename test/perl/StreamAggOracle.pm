@@ -220,7 +220,9 @@ sub add_aggregation
 	my ($view, $windowed) = @_;
 	my @keys = @{ pick(@keys) };
 	@keys = ('label') if $view->{join} && $view->{join} =~ /dim_one/ && chance(0.3);
-	my @aggs = some(1, 5, $view->{join} && $view->{join} =~ /dim_many/ ? grep { !/\{O\}/ } @aggs : @aggs);
+	# The planner may join in an order that is not that of the events.
+	my $joins = $view->{join} || ($view->{where} && $view->{where} =~ /SELECT/);
+	my @aggs = some(1, 5, $joins ? grep { !/\{O\}/ } @aggs : @aggs);
 	my $bounds = $windowed ? pick('both', 'both', 'both', 'start', 'end') : 'none';
 	my @window = $bounds eq 'both' ? qw(window_start window_end) : $bounds eq 'none' ? () : ("window_$bounds");
 
@@ -448,7 +450,7 @@ sub generate
 	$seed{setup} = "CREATE TABLE $seed{log} $columns;\nCREATE UNIQUE INDEX ON $seed{log} (id);\n"
 	  . "CREATE FOREIGN TABLE $seed{stream} $columns SERVER stream_staged" . ($options ? " OPTIONS ($options)" : '') . ";\n"
 	  . join('', map { create_view($_, \%seed) } @{ $seed{views} });
-	$seed{events} = 60 + floor(rand(240));
+	$seed{events} = 60 + floor(rand(340));
 	$seed{steps} = [ make_steps(\%seed, make_events($seed{events}, $bad, $not_null)) ];
 	return \%seed;
 }

@@ -16,7 +16,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../perl";
 use PostgreSQL::Test::Utils;
 use Test::More;
-use Time::HiRes qw(usleep);
+use Time::HiRes qw(time usleep);
 
 use StreamAggOracle;
 use StreamAggTest;
@@ -93,9 +93,13 @@ sub compare
 	return;
 }
 
-# Every record is counted once at every commit, whoever looks.
+# Every record is counted once at every commit, whoever looks. Ten times a second.
+my $next_look = 0;
+
 sub monitor
 {
+	return if time < $next_look;
+	$next_look = time + 0.1;
 	my $unbalanced = try_query($node,
 		'SELECT view, read FROM stream_agg.views WHERE NOT (' . balanced_counters() . ') OR status <> ' . "'running'"
 		  . " AND status <> 'paused'");
@@ -196,7 +200,7 @@ sub feed
 				last if $crashed;
 			}
 			monitor();
-			usleep(100_000);
+			usleep(5_000);
 		}
 		stop_script($script) if $crashed;
 		return $crashes if !$crashed && $exit == 0;
