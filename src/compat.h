@@ -84,6 +84,13 @@
 #define sa_my_proc_number() ((int) MyBackendId)
 #endif
 
+/* 16: vacuum() is given its memory context. */
+#if PG_VERSION_NUM >= 160000
+#define sa_vacuum(relations, params, cxt) vacuum(relations, params, NULL, cxt, true)
+#else
+#define sa_vacuum(relations, params, cxt) vacuum(relations, params, NULL, true)
+#endif
+
 /* 18: ExecutorRun lost execute_once. */
 #if PG_VERSION_NUM >= 180000
 #define sa_executor_run(desc, direction, count) ExecutorRun(desc, direction, count)

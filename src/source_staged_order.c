@@ -130,6 +130,7 @@ struct SaSource
 	bool		changed;		/* by the transaction at hand: forget all if it fails */
 	SaStagedStream staged;
 	bool		in_pass;
+	bool		passed;			/* a pass has ended since all was forgotten */
 	int			nentries;
 	int			maxentries;
 	Entry	   *entries;
@@ -173,6 +174,7 @@ forget(SaSource *source)
 	source->loaded = false;
 	source->changed = false;
 	source->in_pass = false;
+	source->passed = false;
 	source->nentries = source->maxentries = 0;
 	source->nranges = source->maxranges = 0;
 	source->nsegments = source->maxsegments = 0;
@@ -807,6 +809,7 @@ find_new_rows(SaSource *source, Rows *rows, int max_rows)
 		if (rows->nrows > 0)
 			source->changed = true;
 		source->in_pass = !take_whole_chunks(source, rows, max_rows, ended);
+		source->passed |= !source->in_pass;
 		if (rows->nrows > 0 || !source->in_pass)
 			break;
 		bound = bound > INT_MAX / 2 ? INT_MAX : bound * 2;
@@ -1481,7 +1484,7 @@ sa_staged_read(SaSource *source, List *from, int max_rows, SaBatch *batch)
 	if (partition->next == source->staged.next_position && batch->nevents < max_rows &&
 		rows.bytes < READ_BYTES)
 		read_new(source, batch, partition, max_rows - batch->nevents, &rows);
-	batch->at_end = !source->in_pass && partition->next == source->staged.next_position;
+	batch->at_end = source->passed && !source->in_pass && partition->next == source->staged.next_position;
 	end_call(source, oldcxt);
 }
 

@@ -43,6 +43,8 @@
 #define CHUNK_BYTES 7900		/* what fits a page with its headers */
 #define COMPACT_FACTOR 4		/* entries per group that a window's log may hold */
 #define COMPACT_MIN_CHUNKS 16
+#define VACUUM_MIN_BYTES (4 * 1024 * 1024)	/* dead bytes in the log that are worth a vacuum */
+#define VACUUM_FACTOR 2			/* dead chunks per live one, likewise */
 #define MAX_KEY_BYTES 2500		/* what fits an index entry, a third of a page */
 #define FIRST_ARENA 1024
 #define LAST_ARENA 65536
@@ -112,6 +114,10 @@ struct SaState
 	Oid			result_file;	/* where remembered places are valid */
 	Oid			log_file;
 	int64		log_seq;		/* of the newest chunk */
+	int64		chunks_written; /* since the worker's start, for their mean size */
+	int64		bytes_written;
+	int64		chunks_deleted; /* by this batch */
+	int64		dead_chunks;	/* deleted by committed batches and not yet vacuumed away */
 	bool		recovered;
 	int			nkeys;
 	KeyInfo    *keys;
@@ -940,6 +946,8 @@ flush_chunk(SaState *state, LogWriter *writer)
 		writer->first[i].group->log_index = i;
 	}
 	remember_chunk(window, &slot->tts_tid, writer->entries);
+	state->chunks_written++;
+	state->bytes_written += writer->chunk.len;
 	resetStringInfo(&writer->chunk);
 	appendStringInfoSpaces(&writer->chunk, VARHDRSZ);
 	writer->entries = 0;
@@ -1024,18 +1032,19 @@ compact_window(SaState *state, SaWindow *window, void *arg)
 }
 
 static void
-delete_chunks(Relation rel, ItemPointerData *chunks, int n)
+delete_chunks(SaState *state, Relation rel, ItemPointerData *chunks, int n)
 {
 	for (int i = 0; i < n; i++)
 		simple_table_tuple_delete(rel, &chunks[i], GetActiveSnapshot());
+	state->chunks_deleted += n;
 }
 
 static void
 delete_old_chunks(SaState *state, SaWindow *window, void *arg)
 {
-	delete_chunks(arg, window->retired, window->nretired);
+	delete_chunks(state, arg, window->retired, window->nretired);
 	if (window->forgotten)
-		delete_chunks(arg, window->chunks, window->nchunks);
+		delete_chunks(state, arg, window->chunks, window->nchunks);
 }
 
 void
@@ -1078,6 +1087,8 @@ sa_state_commit(SaState *state)
 	for (int i = 0; i < state->ntouched; i++)
 		state->touched[i].group->touched = false;
 	state->ntouched = 0;
+	state->dead_chunks += state->chunks_deleted;
+	state->chunks_deleted = 0;
 	each_window(state, commit_window, NULL);
 }
 
@@ -1132,6 +1143,7 @@ sa_state_abort(SaState *state)
 			remove_group(entry->window, group);
 	}
 	state->ntouched = 0;
+	state->chunks_deleted = 0;
 	if (!state->recovered)
 		start_over(state);
 	else
@@ -1368,6 +1380,28 @@ sa_state_begin(SaState *state, TimestampTz floor)
 	state->batch++;
 	if (!state->recovered || state->result_file != file_of(state->result) || state->log_file != file_of(state->log))
 		sa_state_recover(state, floor);
+}
+
+/* --- vacuum --- */
+
+static void
+count_chunks(SaState *state, SaWindow *window, void *arg)
+{
+	*(int64 *) arg += window->nchunks;
+}
+
+Oid
+sa_state_take_vacuum(SaState *state)
+{
+	int64		live = 0;
+
+	if (state->dead_chunks * (state->bytes_written / Max(state->chunks_written, 1)) < VACUUM_MIN_BYTES)
+		return InvalidOid;
+	each_window(state, count_chunks, &live);
+	if (state->dead_chunks < VACUUM_FACTOR * live)
+		return InvalidOid;
+	state->dead_chunks = 0;
+	return state->log;
 }
 
 /* --- memory --- */

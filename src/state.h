@@ -106,6 +106,9 @@ extern void sa_state_abort(SaState *state);
 /* Keep memory below the limit (bytes) by letting bodies of the coldest windows go. */
 extern void sa_state_trim(SaState *state, int64 limit);
 
+/* The log when it holds far more dead chunks than live ones, else InvalidOid; the caller vacuums it. */
+extern Oid	sa_state_take_vacuum(SaState *state);
+
 extern void sa_state_size(SaState *state, SaStateSize *size);
 
 #endif							/* SA_STATE_H */

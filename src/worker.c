@@ -15,7 +15,9 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "commands/trigger.h"
+#include "commands/vacuum.h"
 #include "miscadmin.h"
+#include "nodes/makefuncs.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
@@ -35,6 +37,7 @@
 #include "utils/wait_event.h"
 
 #include "commit.h"
+#include "compat.h"
 #include "deadletter.h"
 #include "pipeline.h"
 #include "slot.h"
@@ -178,6 +181,7 @@ open_stream(Worker *worker)
 	worker->options = sa_option_stream(rel);
 	worker->routine = sa_source_routine(worker->options->source);
 	worker->source = worker->routine->open(worker->options, worker->stream_cxt);
+	worker->routine->refresh(worker->source);	/* views may be reading towards an end noted before */
 	MemoryContextSwitchTo(old);
 	pgstat_report_appname(psprintf("stream_agg %s", RelationGetRelationName(rel)));
 	relation_close(rel, NoLock);
@@ -623,6 +627,52 @@ fire_triggers(Worker *worker)
 	}
 }
 
+/*
+ * The log of a busy view grows dead chunks faster than autovacuum looks in; so the worker vacuums it by
+ * itself, as autovacuum would: skipping when somebody holds a lock.
+ */
+static void
+vacuum_log(Worker *worker, Oid log)
+{
+	VacuumParams params = {
+		.options = VACOPT_VACUUM | VACOPT_SKIP_LOCKED | VACOPT_PROCESS_TOAST,
+		.freeze_min_age = -1,
+		.freeze_table_age = -1,
+		.multixact_freeze_min_age = -1,
+		.multixact_freeze_table_age = -1,
+		.log_min_duration = -1,
+		.nworkers = -1
+	};
+	MemoryContext cxt = AllocSetContextCreate(worker->cxt, "stream_agg vacuum", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(cxt);
+	List	   *relations = list_make1(makeVacuumRelation(NULL, log, NIL));
+
+	MemoryContextSwitchTo(old);
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+	pgstat_report_activity(STATE_RUNNING, "vacuuming state log");
+	PortalContext = cxt;		/* where vacuum() keeps what must outlive its transactions */
+	sa_vacuum(relations, &params, cxt);
+	PortalContext = NULL;
+	CommitTransactionCommand();
+	MemoryContextDelete(cxt);
+}
+
+static void
+vacuum_logs(Worker *worker)
+{
+	ListCell   *lc;
+
+	foreach(lc, worker->views)
+	{
+		SaView	   *view = lfirst(lc);
+		Oid			log = view->state ? sa_state_take_vacuum(view->state) : InvalidOid;
+
+		if (OidIsValid(log))
+			vacuum_log(worker, log);
+	}
+}
+
 /* Give back what every view has read. */
 static void
 release(Worker *worker)
@@ -634,6 +684,7 @@ release(Worker *worker)
 	if (now - worker->last_release < RELEASE_INTERVAL || worker->views == NIL)
 		return;
 	worker->last_release = now;
+	vacuum_logs(worker);
 	begin_transaction();
 	MemoryContextSwitchTo(worker->batch_cxt);
 	foreach(lc, worker->views)

@@ -138,11 +138,17 @@ sub progress
 }
 
 # After a crash: prepared transactions are brought to their end, and steps whose events are there are over.
+sub finish_prepared
+{
+	my $prepared = $node->safe_psql('postgres', 'SELECT gid FROM pg_prepared_xacts');
+	run_script('prepared', join('', map { "COMMIT PREPARED '$_';\n" } split /\n/, $prepared)) if $prepared;
+	return;
+}
+
 sub drop_finished_steps
 {
 	my (@seeds) = @_;
-	my $prepared = $node->safe_psql('postgres', 'SELECT gid FROM pg_prepared_xacts');
-	run_script('prepared', join('', map { "COMMIT PREPARED '$_';\n" } split /\n/, $prepared)) if $prepared;
+	finish_prepared();
 	my $sql = join(' UNION ALL ', map { "SELECT $_->{number}, string_agg(id::text, ',') FROM $_->{log}" } @seeds);
 	my %ids = map { my ($number, $list) = split /\|/; $number => { map { $_ => 1 } split /,/, $list // '' } }
 	  split /\n/, $node->safe_psql('postgres', $sql);
@@ -238,6 +244,7 @@ sub run_round
 		return;
 	}
 	my $crashes = feed($round, @seeds);
+	finish_prepared();    # none, unless feeding has failed
 	cmp_ok($crashes, '>=', 2, "round $round: $crashes crashes") if @numbers > 5;
 	run_script("run_$round", join('', map { "CALL stream_agg.run('$_->{stream}', '120 s');\n" } @seeds));
 	compare(1, @seeds);
@@ -251,13 +258,27 @@ sub run_round
 	return;
 }
 
+# For reports: who does what, and who waits for whom.
+sub whats_up
+{
+	return try_query($node, <<'SQL');
+SELECT pid, backend_type, state, wait_event_type, wait_event, left(query, 100), now() - query_start, pg_blocking_pids(pid)
+FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND state = 'active' OR cardinality(pg_blocking_pids(pid)) > 0;
+SELECT pid, locktype, relation::regclass, mode, granted FROM pg_locks WHERE pid IN (
+	SELECT pid FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0
+	UNION SELECT unnest(pg_blocking_pids(pid)) FROM pg_stat_activity) ORDER BY granted, pid LIMIT 40;
+SQL
+}
+
 # What DROP leaves behind: nothing.
 sub drop_round
 {
 	my ($round) = @_;
-	my ($rc, $out, $err) = $node->psql('postgres', "SET statement_timeout = '60s'; SET client_min_messages = error; DROP SCHEMA r$round CASCADE");
-	is($rc, 0, "round $round: dropped") or diag $err;
-	return if $rc;
+	my $script = start_script($node, "drop_$round", "SET client_min_messages = error;\nDROP SCHEMA r$round CASCADE;\n");
+	my $exit = eval { wait_until('dropped', sub { my $e = script_exit($script); return defined $e && "e$e" }, 60) } // $@;
+	is($exit, 'e0', "round $round: dropped") or diag slurp_file($script->{err}), whats_up();
+	stop_script($script);
+	return if $exit ne 'e0';
 	is($node->safe_psql('postgres', <<'SQL'), '0|0|0|0', "round $round: nothing left in the catalog");
 SELECT (SELECT count(*) FROM stream_agg.view_config), (SELECT count(*) FROM stream_agg.view_position),
 	(SELECT count(*) FROM stream_agg.dead_letter),
