@@ -63,9 +63,18 @@
 /* 16: the executor is told of permission infos; 18: and of relations left after pruning. */
 #if PG_VERSION_NUM >= 180000
 #define sa_init_range_table(estate, rte) \
-	ExecInitRangeTable(estate, list_make1(rte), NIL, bms_make_singleton(1))
+	do { \
+		List	   *perminfos = NIL; \
+		(void) addRTEPermissionInfo(&perminfos, rte); \
+		ExecInitRangeTable(estate, list_make1(rte), perminfos, bms_make_singleton(1)); \
+	} while (0)
 #elif PG_VERSION_NUM >= 160000
-#define sa_init_range_table(estate, rte) ExecInitRangeTable(estate, list_make1(rte), NIL)
+#define sa_init_range_table(estate, rte) \
+	do { \
+		List	   *perminfos = NIL; \
+		(void) addRTEPermissionInfo(&perminfos, rte); \
+		ExecInitRangeTable(estate, list_make1(rte), perminfos); \
+	} while (0)
 #else
 #define sa_init_range_table(estate, rte) ExecInitRangeTable(estate, list_make1(rte))
 #endif
@@ -82,6 +91,13 @@
 #define sa_my_proc_number() ((int) MyProcNumber)
 #else
 #define sa_my_proc_number() ((int) MyBackendId)
+#endif
+
+/* 16: EvalPlanQualInit takes the result relations. */
+#if PG_VERSION_NUM >= 160000
+#define sa_epq_init(epq, estate) EvalPlanQualInit(epq, estate, NULL, NIL, -1, NIL)
+#else
+#define sa_epq_init(epq, estate) EvalPlanQualInit(epq, estate, NULL, NIL, -1)
 #endif
 
 /* 16: vacuum() is given its memory context. */

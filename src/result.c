@@ -126,7 +126,7 @@ open_relation(SaResult *result)
 	result->estate->es_output_cid = GetCurrentCommandId(true);
 	result->estate->es_snapshot = GetActiveSnapshot();
 	ExecOpenIndices(result->rri, false);
-	EvalPlanQualInit(&result->epq, result->estate, NULL, NIL, -1);
+	sa_epq_init(&result->epq, result->estate);
 	result->rel = rel;
 }
 
