@@ -143,6 +143,15 @@ COMMENT ON FUNCTION stream_agg.forget_database() IS 'trigger: a restored continu
 CREATE TRIGGER forget_database BEFORE INSERT ON stream_agg.view_config
 	FOR EACH ROW EXECUTE FUNCTION stream_agg.forget_database();
 
+-- A dump knows no dependencies of the tables that hold staged rows.
+CREATE FUNCTION stream_agg.attach_restored() RETURNS trigger
+	LANGUAGE C AS 'MODULE_PATHNAME', 'sa_attach_restored';
+COMMENT ON FUNCTION stream_agg.attach_restored() IS 'trigger: restored segments belong to their stream';
+CREATE TRIGGER attach_restored AFTER INSERT ON stream_agg.staged_stream
+	FOR EACH ROW EXECUTE FUNCTION stream_agg.attach_restored();
+CREATE TRIGGER attach_restored AFTER INSERT ON stream_agg.staged_segment
+	FOR EACH ROW EXECUTE FUNCTION stream_agg.attach_restored();
+
 CREATE FUNCTION stream_agg.guard() RETURNS trigger
 	LANGUAGE C AS 'MODULE_PATHNAME', 'sa_guard';
 COMMENT ON FUNCTION stream_agg.guard() IS 'trigger: refuses direct changes of a continuous view';

@@ -71,7 +71,7 @@ CREATE AGGREGATE spread(numeric) (SFUNC = range_step, STYPE = numeric[], INITCON
 CREATE TYPE acc AS (n int, names text[]);
 CREATE FUNCTION acc_step(acc, text, int) RETURNS acc LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
-	RETURN ROW(coalesce(($1).n, 0) + coalesce($3, 0), coalesce(($1).names, '{}') || left($2, 3))::acc;
+	RETURN ROW(coalesce(($1).n, 0) + coalesce($3, 0), coalesce(($1).names, '{}') || left($2, 3))::public.acc;	-- workers have no public schema in their search_path
 END $$;
 CREATE FUNCTION acc_final(acc) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT ($1).n || ':' || array_to_string(($1).names, '+') $$;
 CREATE AGGREGATE accumulate(text, int) (SFUNC = acc_step, STYPE = acc, FINALFUNC = acc_final);

@@ -60,6 +60,7 @@ sa_batch_partition(SaBatch *batch, const char *topic, int32 partition, int64 fir
 	place->first = first;
 	place->next = first;
 	place->skipped = 0;
+	place->lost = 0;
 	place->max_time = DT_NOBEGIN;
 	return index;
 }

@@ -40,6 +40,7 @@ typedef struct SaBatchPartition
 	int64		first;			/* position before this batch */
 	int64		next;			/* position after it */
 	int64		skipped;		/* positions passed over by an explicit policy or TRUNCATE */
+	int64		lost;			/* records before next that the source no longer has: not to be passed over */
 	TimestampTz max_time;		/* running maximum over this batch; DT_NOBEGIN: none */
 } SaBatchPartition;
 

@@ -142,6 +142,11 @@ check_view(NewView *new, ParseState *pstate)
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("a continuous view cannot be temporary or unlogged"),
 				 errdetail("Its result and its position must survive together.")));
+	if (new->stmt->into->skipData)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("WITH NO DATA is not supported in continuous views"),
+				 errhint("Use start = 'latest' to begin with the events to come.")));
 	sa_check_query_permissions(new->query);
 	new->split = sa_query_split(new->query, pstate);
 	delay = new->options.watermark != SA_NO_DELAY ? new->options.watermark : delay_of_stream(new->split->stream);
@@ -406,14 +411,15 @@ create_view(CreateTableAsStmt *stmt, const char *query_string)
 	ParseState *pstate = make_parsestate(NULL);
 	RangeVar   *rel = stmt->into->rel;
 	Oid			nsp;
+	Oid			existing;
 
 	pstate->p_sourcetext = query_string;
 	PreventCommandIfReadOnly("CREATE MATERIALIZED VIEW");
 	sa_slot_require();
 	(void) sa_catalog_relation("view_config");
 	sort_options(&new);
-	nsp = RangeVarGetCreationNamespace(rel);
-	if (OidIsValid(get_relname_relid(rel->relname, nsp)))
+	nsp = RangeVarGetAndCheckCreationNamespace(rel, NoLock, &existing);
+	if (OidIsValid(existing))
 	{
 		ereport(stmt->if_not_exists ? NOTICE : ERROR,
 				(errcode(ERRCODE_DUPLICATE_TABLE),

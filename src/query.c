@@ -23,6 +23,7 @@
 #include "optimizer/optimizer.h"
 #include "parser/parsetree.h"
 #include "rewrite/rewriteHandler.h"
+#include "rewrite/rewriteManip.h"
 #include "storage/lmgr.h"
 #include "tcop/tcopprot.h"
 #include "utils/builtins.h"
@@ -80,18 +81,52 @@ location_of_clauses(Query *query, List *clauses)
 	return exprLocation((Node *) tle->expr);
 }
 
+/* Position of the first set-returning function. */
+static bool
+find_set_walker(Node *node, int *location)
+{
+	if (node == NULL)
+		return false;
+	if ((IsA(node, FuncExpr) && ((FuncExpr *) node)->funcretset) || (IsA(node, OpExpr) && ((OpExpr *) node)->opretset))
+	{
+		*location = exprLocation(node);
+		return true;
+	}
+	return expression_tree_walker(node, find_set_walker, location);
+}
+
+static int
+location_of_set_function(Query *query)
+{
+	int			location = -1;
+
+	(void) find_set_walker((Node *) query->targetList, &location);
+	return location;
+}
+
+/* Position of the first branch but one of a UNION, INTERSECT or EXCEPT. */
+static int
+location_of_set_operation(Query *query)
+{
+	Node	   *branch = castNode(SetOperationStmt, query->setOperations)->rarg;
+
+	while (IsA(branch, SetOperationStmt))
+		branch = ((SetOperationStmt *) branch)->larg;
+	return location_of_list(rt_fetch(castNode(RangeTblRef, branch)->rtindex, query->rtable)->subquery->targetList);
+}
+
 static void
 check_shape(Query *query, ParseState *pstate)
 {
 	if (query->commandType != CMD_SELECT)
 		refuse(pstate, -1, "only SELECT is supported", NULL);
 	if (query->setOperations)
-		refuse(pstate, -1, "UNION, INTERSECT and EXCEPT are not supported", "Create one view for each part.");
+		refuse(pstate, location_of_set_operation(query), "UNION, INTERSECT and EXCEPT are not supported", "Create one view for each part.");
 	if (query->cteList)
 		refuse(pstate, ((CommonTableExpr *) linitial(query->cteList))->location,
 			   "WITH is not supported", "Write the sub-query in the FROM list, over ordinary tables.");
 	if (query->hasWindowFuncs)
-		refuse(pstate, location_of_list(query->targetList), "window functions are not supported",
+		refuse(pstate, locate_windowfunc((Node *) query->targetList), "window functions are not supported",
 			   "Query the result table with window functions instead.");
 	if (query->distinctClause)
 		refuse(pstate, location_of_clauses(query, query->distinctClause), "DISTINCT is not supported",
@@ -108,7 +143,7 @@ check_shape(Query *query, ParseState *pstate)
 		refuse(pstate, location_of_list(query->groupingSets),
 			   "GROUPING SETS, ROLLUP and CUBE are not supported", "Create one view for each grouping.");
 	if (query->hasTargetSRFs)
-		refuse(pstate, location_of_list(query->targetList),
+		refuse(pstate, location_of_set_function(query),
 			   "set-returning functions in the select list are not supported", "Move them to the FROM list.");
 }
 
@@ -221,6 +256,7 @@ find_stream_and_window(SplitContext *split)
 {
 	ListCell   *lc;
 	int			rti = 0;
+	int			nstreams;
 	FuncExpr   *window = NULL;
 
 	foreach(lc, split->query->rtable)
@@ -243,13 +279,17 @@ find_stream_and_window(SplitContext *split)
 			split->window_rti = rti;
 		}
 	}
-	if (split->stream_rti == 0)
+	nstreams = count_streams(split->query);
+	if (nstreams == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("a continuous view needs a stream in its FROM list"),
 				 errhint("A stream is a foreign table of the wrapper stream_agg; use an ordinary materialized view for ordinary tables.")));
-	if (count_streams(split->query) > 1)
-		refuse(split->pstate, -1, "more than one stream, or a stream inside a sub-query or view, is not supported",
+	if (split->stream_rti == 0)
+		refuse(split->pstate, -1, "a stream inside a sub-query or view is not supported",
+			   "Name the stream in the FROM list itself.");
+	if (nstreams > 1)
+		refuse(split->pstate, -1, "more than one stream is not supported",
 			   "Name one stream in the FROM list itself, and join it with ordinary tables.");
 	split->nullable = find_nullable((Node *) split->query->jointree);
 	if (bms_is_member(split->stream_rti, split->nullable) ||
@@ -277,7 +317,8 @@ constant_size(SplitContext *split)
 static bool
 is_clock_function(Oid funcid)
 {
-	return funcid == F_NOW || funcid == F_STATEMENT_TIMESTAMP || funcid == F_TRANSACTION_TIMESTAMP;
+	return funcid == F_NOW || funcid == F_STATEMENT_TIMESTAMP || funcid == F_TRANSACTION_TIMESTAMP ||
+		funcid == F_AGE_TIMESTAMPTZ || funcid == F_AGE_TIMESTAMP;
 }
 
 static bool

@@ -312,8 +312,8 @@ insert_row(SaResult *result, Datum *values, bool *nulls, SaGroup *group)
 	check_row(result, slot, CMD_INSERT);
 	ExecMaterializeSlot(slot);
 	result->insert_groups[result->ninserts++] = group;
-	result->insert_bytes += MAXALIGN(slot->tts_tupleDescriptor->natts * 16);
-	if (result->one_by_one || result->ninserts == INSERT_ROWS || result->insert_bytes > 16 * INSERT_BYTES)
+	result->insert_bytes += ExecFetchSlotHeapTuple(slot, false, NULL)->t_len;
+	if (result->one_by_one || result->ninserts == INSERT_ROWS || result->insert_bytes > INSERT_BYTES)
 		flush_inserts(result);
 }
 

@@ -1,6 +1,6 @@
 /*
  * source_staged_segment.c
- *		Segments of staged streams, and what the catalog says of them.
+ *		Segments of staged streams: making, emptying and dropping them, their columns and pages.
  *
  * Invariant: a stream's segments are ordinary heap tables in schema stream_agg, named
  * staged_<id>_<k>, owned by the extension's owner (so that nobody else can touch their rows, and DROP
@@ -10,8 +10,6 @@
  * inserted; a segment is emptied as a whole.
  *
  * Locks: creating takes ShareUpdateExclusiveLock on the stream, which serialises creators and nobody else.
- * Catalog rows of a stream change under that lock, by the stream's one worker, or under
- * AccessExclusiveLock on the stream.
  *
  * Crash: everything here is transactional.
  */
@@ -35,6 +33,9 @@
 #include "commands/extension.h"
 #include "commands/sequence.h"
 #include "commands/tablecmds.h"
+#include "commands/trigger.h"
+#include "executor/spi.h"
+#include "fmgr.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "parser/parse_node.h"
@@ -53,357 +54,9 @@
 #include "compat.h"
 
 #include "catalog.h"
-#include "source_staged.h"
+#include "source_staged_segment.h"
 
-enum
-{
-	Anum_stream_stream = 1,
-	Anum_stream_id,
-	Anum_stream_chunks,
-	Anum_stream_first_position,
-	Anum_stream_next_position,
-	Anum_stream_writing,
-	Natts_stream = Anum_stream_writing
-};
-
-enum
-{
-	Anum_segment_segment = 1,
-	Anum_segment_stream,
-	Natts_segment = Anum_segment_stream
-};
-
-enum
-{
-	Anum_order_stream = 1,
-	Anum_order_first_position,
-	Anum_order_records,
-	Anum_order_chunks,
-	Anum_order_skipped,
-	Natts_order = Anum_order_skipped
-};
-
-/* ---------- scanning the catalog ---------- */
-
-typedef struct CatalogScan
-{
-	Relation	table;
-	SysScanDesc scan;
-} CatalogScan;
-
-/* Opens a table of ours and looks for rows through an index, or, failing that, its primary key. */
-static void
-begin_scan(CatalogScan *scan, const char *table, const char *index, LOCKMODE lockmode,
-		   Snapshot snapshot, int nkeys, ScanKey keys)
-{
-	Oid			indexid;
-
-	scan->table = table_open(sa_catalog_relation(table), lockmode);
-	if (index != NULL)
-		indexid = sa_catalog_relation(index);
-	else
-	{
-		list_free(RelationGetIndexList(scan->table));
-		indexid = scan->table->rd_pkindex;
-	}
-	scan->scan = systable_beginscan(scan->table, indexid, true, snapshot, nkeys, keys);
-}
-
-static void
-end_scan(CatalogScan *scan)
-{
-	systable_endscan(scan->scan);
-	table_close(scan->table, NoLock);
-}
-
-static void
-init_oid_key(ScanKey key, AttrNumber attnum, Oid value)
-{
-	ScanKeyInit(key, attnum, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(value));
-}
-
-static void
-delete_rows(const char *table, const char *index, AttrNumber attnum, Oid value)
-{
-	CatalogScan scan;
-	ScanKeyData key;
-	HeapTuple	tuple;
-
-	init_oid_key(&key, attnum, value);
-	begin_scan(&scan, table, index, RowExclusiveLock, NULL, 1, &key);
-	while (HeapTupleIsValid(tuple = systable_getnext(scan.scan)))
-		CatalogTupleDelete(scan.table, &tuple->t_self);
-	end_scan(&scan);
-}
-
-static void
-insert_row(const char *table, Datum *values, bool *nulls)
-{
-	Relation	rel = table_open(sa_catalog_relation(table), RowExclusiveLock);
-	HeapTuple	tuple = heap_form_tuple(RelationGetDescr(rel), values, nulls);
-
-	CatalogTupleInsert(rel, tuple);
-	heap_freetuple(tuple);
-	table_close(rel, NoLock);
-	CommandCounterIncrement();
-}
-
-/* ---------- staged_stream ---------- */
-
-static void
-form_stream(const SaStagedStream *staged, Datum *values, bool *nulls)
-{
-	memset(nulls, false, sizeof(bool) * Natts_stream);
-	values[Anum_stream_stream - 1] = ObjectIdGetDatum(staged->stream);
-	values[Anum_stream_id - 1] = Int32GetDatum(staged->id);
-	values[Anum_stream_chunks - 1] = ObjectIdGetDatum(staged->chunks);
-	values[Anum_stream_first_position - 1] = Int64GetDatum(staged->first_position);
-	values[Anum_stream_next_position - 1] = Int64GetDatum(staged->next_position);
-	values[Anum_stream_writing - 1] = ObjectIdGetDatum(staged->writing);
-	nulls[Anum_stream_writing - 1] = !OidIsValid(staged->writing);
-}
-
-static void
-deform_stream(HeapTuple tuple, TupleDesc desc, SaStagedStream *staged)
-{
-	Datum		values[Natts_stream];
-	bool		nulls[Natts_stream];
-
-	heap_deform_tuple(tuple, desc, values, nulls);
-	staged->stream = DatumGetObjectId(values[Anum_stream_stream - 1]);
-	staged->id = DatumGetInt32(values[Anum_stream_id - 1]);
-	staged->chunks = DatumGetObjectId(values[Anum_stream_chunks - 1]);
-	staged->first_position = DatumGetInt64(values[Anum_stream_first_position - 1]);
-	staged->next_position = DatumGetInt64(values[Anum_stream_next_position - 1]);
-	staged->writing = nulls[Anum_stream_writing - 1] ? InvalidOid :
-		DatumGetObjectId(values[Anum_stream_writing - 1]);
-}
-
-bool
-sa_staged_get(Oid stream, SaStagedStream *staged)
-{
-	CatalogScan scan;
-	ScanKeyData key;
-	HeapTuple	tuple;
-
-	init_oid_key(&key, Anum_stream_stream, stream);
-	begin_scan(&scan, "staged_stream", NULL, AccessShareLock, NULL, 1, &key);
-	tuple = systable_getnext(scan.scan);
-	if (HeapTupleIsValid(tuple))
-		deform_stream(tuple, RelationGetDescr(scan.table), staged);
-	end_scan(&scan);
-	return HeapTupleIsValid(tuple);
-}
-
-/* Everything but stream and id may have changed. */
-void
-sa_staged_update(const SaStagedStream *staged)
-{
-	CatalogScan scan;
-	ScanKeyData key;
-	HeapTuple	tuple;
-	HeapTuple	newtuple;
-	Datum		values[Natts_stream];
-	bool		nulls[Natts_stream];
-
-	init_oid_key(&key, Anum_stream_stream, staged->stream);
-	begin_scan(&scan, "staged_stream", NULL, RowExclusiveLock, NULL, 1, &key);
-	tuple = systable_getnext(scan.scan);
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "stream %u has no row in staged_stream", staged->stream);
-	form_stream(staged, values, nulls);
-	newtuple = heap_form_tuple(RelationGetDescr(scan.table), values, nulls);
-	newtuple->t_self = tuple->t_self;
-	CatalogTupleUpdate(scan.table, &newtuple->t_self, newtuple);
-	heap_freetuple(newtuple);
-	end_scan(&scan);
-	CommandCounterIncrement();
-}
-
-/* ---------- staged_order ---------- */
-
-static Datum
-form_ranges(const SaStagedEntry *entry)
-{
-	int			nelems = entry->nranges * 2;
-	Datum	   *elems = palloc(sizeof(Datum) * Max(nelems, 1));
-	ArrayType  *array;
-
-	for (int i = 0; i < entry->nranges; i++)
-	{
-		elems[i * 2] = Int64GetDatum(entry->ranges[i].first);
-		elems[i * 2 + 1] = Int64GetDatum(entry->ranges[i].last);
-	}
-	array = construct_array(elems, nelems, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE);
-	pfree(elems);
-	return PointerGetDatum(array);
-}
-
-static void
-deform_ranges(Datum datum, SaStagedEntry *entry)
-{
-	ArrayType  *array = DatumGetArrayTypePCopy(datum);
-	int			nelems = ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array));
-
-	if (ARR_ELEMTYPE(array) != INT8OID || ARR_HASNULL(array) || nelems % 2 != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("chunks of position " INT64_FORMAT " in staged_order are no pairs of numbers",
-						entry->first_position)));
-	entry->nranges = nelems / 2;
-	entry->ranges = palloc(sizeof(SaChunkRange) * Max(entry->nranges, 1));
-	memcpy(entry->ranges, ARR_DATA_PTR(array), sizeof(SaChunkRange) * entry->nranges);
-	pfree(array);
-}
-
-static void
-form_entry(Oid stream, const SaStagedEntry *entry, Datum *values, bool *nulls)
-{
-	memset(nulls, false, sizeof(bool) * Natts_order);
-	values[Anum_order_stream - 1] = ObjectIdGetDatum(stream);
-	values[Anum_order_first_position - 1] = Int64GetDatum(entry->first_position);
-	values[Anum_order_records - 1] = Int64GetDatum(entry->records);
-	values[Anum_order_chunks - 1] = form_ranges(entry);
-	values[Anum_order_skipped - 1] = BoolGetDatum(entry->skipped);
-}
-
-static SaStagedEntry *
-deform_entry(HeapTuple tuple, TupleDesc desc)
-{
-	SaStagedEntry *entry = palloc(sizeof(SaStagedEntry));
-	Datum		values[Natts_order];
-	bool		nulls[Natts_order];
-
-	heap_deform_tuple(tuple, desc, values, nulls);
-	entry->first_position = DatumGetInt64(values[Anum_order_first_position - 1]);
-	entry->records = DatumGetInt64(values[Anum_order_records - 1]);
-	entry->skipped = DatumGetBool(values[Anum_order_skipped - 1]);
-	deform_ranges(values[Anum_order_chunks - 1], entry);
-	return entry;
-}
-
-static int
-compare_entries(const ListCell *a, const ListCell *b)
-{
-	int64		x = ((SaStagedEntry *) lfirst(a))->first_position;
-	int64		y = ((SaStagedEntry *) lfirst(b))->first_position;
-
-	return x < y ? -1 : x > y ? 1 : 0;
-}
-
-/* A snapshot must be active or registered: the arrays may be long enough to be out of line. */
-List *
-sa_staged_entries(Oid stream, Snapshot snapshot)
-{
-	List	   *entries = NIL;
-	CatalogScan scan;
-	ScanKeyData key;
-	HeapTuple	tuple;
-
-	init_oid_key(&key, Anum_order_stream, stream);
-	begin_scan(&scan, "staged_order", NULL, AccessShareLock, snapshot, 1, &key);
-	while (HeapTupleIsValid(tuple = systable_getnext(scan.scan)))
-	{
-		CHECK_FOR_INTERRUPTS();
-		entries = lappend(entries, deform_entry(tuple, RelationGetDescr(scan.table)));
-	}
-	end_scan(&scan);
-	list_sort(entries, compare_entries);
-	return entries;
-}
-
-void
-sa_staged_insert_entry(Oid stream, const SaStagedEntry *entry)
-{
-	Datum		values[Natts_order];
-	bool		nulls[Natts_order];
-
-	form_entry(stream, entry, values, nulls);
-	insert_row("staged_order", values, nulls);
-}
-
-/* The row of one entry, locked against nobody: the caller is the only one who changes it. */
-static HeapTuple
-find_entry(CatalogScan *scan, Oid stream, int64 first_position)
-{
-	ScanKeyData keys[2];
-	HeapTuple	tuple;
-
-	init_oid_key(&keys[0], Anum_order_stream, stream);
-	ScanKeyInit(&keys[1], Anum_order_first_position, BTEqualStrategyNumber, F_INT8EQ,
-				Int64GetDatum(first_position));
-	begin_scan(scan, "staged_order", NULL, RowExclusiveLock, NULL, 2, keys);
-	tuple = systable_getnext(scan->scan);
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "staged_order has no entry at position " INT64_FORMAT " of stream %u",
-			 first_position, stream);
-	return tuple;
-}
-
-void
-sa_staged_update_entry(Oid stream, const SaStagedEntry *entry)
-{
-	CatalogScan scan;
-	HeapTuple	tuple = find_entry(&scan, stream, entry->first_position);
-	HeapTuple	newtuple;
-	Datum		values[Natts_order];
-	bool		nulls[Natts_order];
-
-	form_entry(stream, entry, values, nulls);
-	newtuple = heap_form_tuple(RelationGetDescr(scan.table), values, nulls);
-	newtuple->t_self = tuple->t_self;
-	CatalogTupleUpdate(scan.table, &newtuple->t_self, newtuple);
-	heap_freetuple(newtuple);
-	pfree(DatumGetPointer(values[Anum_order_chunks - 1]));
-	end_scan(&scan);
-	CommandCounterIncrement();
-}
-
-void
-sa_staged_delete_entry(Oid stream, int64 first_position)
-{
-	CatalogScan scan;
-	HeapTuple	tuple = find_entry(&scan, stream, first_position);
-
-	CatalogTupleDelete(scan.table, &tuple->t_self);
-	end_scan(&scan);
-	CommandCounterIncrement();
-}
-
-/* ---------- staged_segment ---------- */
-
-List *
-sa_staged_segments(Oid stream)
-{
-	List	   *segments = NIL;
-	CatalogScan scan;
-	ScanKeyData key;
-	HeapTuple	tuple;
-
-	init_oid_key(&key, Anum_segment_stream, stream);
-	begin_scan(&scan, "staged_segment", "staged_segment_stream", AccessShareLock, NULL, 1, &key);
-	while (HeapTupleIsValid(tuple = systable_getnext(scan.scan)))
-	{
-		bool		isnull;
-		Datum		segment = heap_getattr(tuple, Anum_segment_segment, RelationGetDescr(scan.table), &isnull);
-
-		segments = lappend_oid(segments, DatumGetObjectId(segment));
-	}
-	end_scan(&scan);
-	list_sort(segments, list_oid_cmp);
-	return segments;
-}
-
-static void
-insert_segment(Oid segment, Oid stream)
-{
-	Datum		values[Natts_segment];
-	bool		nulls[Natts_segment] = {false};
-
-	values[Anum_segment_segment - 1] = ObjectIdGetDatum(segment);
-	values[Anum_segment_stream - 1] = ObjectIdGetDatum(stream);
-	insert_row("staged_segment", values, nulls);
-}
+PG_FUNCTION_INFO_V1(sa_attach_restored);
 
 /* ---------- dependencies ---------- */
 
@@ -442,8 +95,9 @@ is_attached(Oid relid, Oid refclass, Oid refobject)
 	HeapTuple	tuple;
 	bool		found = false;
 
-	init_oid_key(&keys[0], Anum_pg_depend_classid, RelationRelationId);
-	init_oid_key(&keys[1], Anum_pg_depend_objid, relid);
+	ScanKeyInit(&keys[0], Anum_pg_depend_classid, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(RelationRelationId));
+	ScanKeyInit(&keys[1], Anum_pg_depend_objid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(relid));
 	scan = systable_beginscan(depend, DependDependerIndexId, true, NULL, 2, keys);
 	while (!found && HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
@@ -470,6 +124,48 @@ attach_all(const SaStagedStream *staged)
 	if (!is_attached(staged->chunks, TypeRelationId, get_rel_type_id(staged->stream)))
 		attach_sequence(staged->chunks, staged->stream);
 	CommandCounterIncrement();
+}
+
+static Oid
+get_oid_column(HeapTuple tuple, TupleDesc desc, const char *name)
+{
+	bool		isnull;
+
+	return DatumGetObjectId(heap_getattr(tuple, SPI_fnumber(desc, name), desc, &isnull));
+}
+
+/*
+ * AFTER INSERT on staged_stream and staged_segment: a row that comes in through COPY, as in a restore,
+ * belongs to tables that a dump knows no dependencies of.  (We ourselves insert below triggers.)
+ */
+Datum
+sa_attach_restored(PG_FUNCTION_ARGS)
+{
+	TriggerData *data = (TriggerData *) fcinfo->context;
+	TupleDesc	desc;
+	Oid			oids[2];
+
+	if (!CALLED_AS_TRIGGER(fcinfo) || !TRIGGER_FIRED_FOR_ROW(data->tg_event) ||
+		(RelationGetRelid(data->tg_relation) != sa_catalog_relation("staged_stream") &&
+		 RelationGetRelid(data->tg_relation) != sa_catalog_relation("staged_segment")))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("stream_agg.attach_restored() must be called as a trigger of staged_stream or staged_segment")));
+	desc = RelationGetDescr(data->tg_relation);
+	oids[0] = get_oid_column(data->tg_trigtuple, desc, "stream");
+	if (RelationGetRelid(data->tg_relation) == sa_catalog_relation("staged_stream"))
+	{
+		oids[1] = get_oid_column(data->tg_trigtuple, desc, "chunks");
+		if (!is_attached(oids[1], TypeRelationId, get_rel_type_id(oids[0])))
+			attach_sequence(oids[1], oids[0]);
+	}
+	else
+	{
+		oids[1] = get_oid_column(data->tg_trigtuple, desc, "segment");
+		if (!is_attached(oids[1], RelationRelationId, oids[0]))
+			attach_segment(oids[1], oids[0]);
+	}
+	return PointerGetDatum(NULL);
 }
 
 /* ---------- creating, emptying, dropping ---------- */
@@ -596,7 +292,7 @@ sa_staged_create_segment(const SaStagedStream *staged, TupleDesc desc)
 	}
 	segment = create_relation(name, desc);
 	attach_segment(segment, staged->stream);
-	insert_segment(segment, staged->stream);
+	sa_staged_insert_segment(segment, staged->stream);
 	return segment;
 }
 
@@ -620,9 +316,6 @@ choose_id(void)
 static void
 create_stream(Relation stream, SaStagedStream *staged)
 {
-	Datum		values[Natts_stream];
-	bool		nulls[Natts_stream];
-
 	staged->stream = RelationGetRelid(stream);
 	staged->id = choose_id();
 	staged->first_position = 0;
@@ -630,9 +323,7 @@ create_stream(Relation stream, SaStagedStream *staged)
 	staged->chunks = create_relation(psprintf("staged_%d_chunk", staged->id), NULL);
 	attach_sequence(staged->chunks, staged->stream);
 	staged->writing = sa_staged_create_segment(staged, RelationGetDescr(stream));
-
-	form_stream(staged, values, nulls);
-	insert_row("staged_stream", values, nulls);
+	sa_staged_insert(staged);
 }
 
 /* Can rows of the stream be written to the segment? */
@@ -675,7 +366,7 @@ sa_staged_ensure(Oid stream, SaStagedStream *staged)
 			if (!segment_fits(staged->writing, desc))
 			{
 				staged->writing = sa_staged_create_segment(staged, desc);
-				sa_staged_update(staged);
+				sa_staged_save_writing(staged);
 			}
 		}
 		CacheInvalidateRelcacheByRelid(stream);
@@ -698,20 +389,12 @@ sa_staged_drop_segment(Oid segment)
 {
 	ObjectAddress object;
 
-	delete_rows("staged_segment", NULL, Anum_segment_segment, segment);
+	sa_staged_delete_segment(segment);
 	deleteDependencyRecordsFor(RelationRelationId, segment, false);
 	CommandCounterIncrement();
 	ObjectAddressSet(object, RelationRelationId, segment);
 	performDeletion(&object, DROP_RESTRICT, PERFORM_DELETION_INTERNAL);
 	CommandCounterIncrement();
-}
-
-void
-sa_staged_forget(Oid stream)
-{
-	delete_rows("staged_order", NULL, Anum_order_stream, stream);
-	delete_rows("staged_segment", "staged_segment_stream", Anum_segment_stream, stream);
-	delete_rows("staged_stream", NULL, Anum_stream_stream, stream);
 }
 
 /* ---------- columns ---------- */
@@ -767,6 +450,25 @@ check_types(TupleDesc stream, Relation segment)
 							format_type_be(att->atttypid)),
 					 errhint("Change its type back, or drop it and add a new one.")));
 	}
+}
+
+void
+sa_staged_check_columns(Oid stream)
+{
+	Relation	rel = table_open(stream, AccessShareLock);
+	ListCell   *lc;
+
+	foreach(lc, sa_staged_segments(stream))
+	{
+		Relation	segment = try_table_open(lfirst_oid(lc), AccessShareLock);
+
+		if (segment == NULL)
+			continue;
+		if (sa_staged_blocks(segment) > 0)
+			check_types(RelationGetDescr(rel), segment);
+		table_close(segment, NoLock);
+	}
+	table_close(rel, NoLock);
 }
 
 SaRowReader *
@@ -827,6 +529,21 @@ sa_staged_blocks(Relation segment)
 	return RelationGetNumberOfBlocks(segment);
 }
 
+int64
+sa_staged_bytes(Relation segment)
+{
+	int64		blocks = RelationGetNumberOfBlocks(segment);
+
+	if (OidIsValid(segment->rd_rel->reltoastrelid))
+	{
+		Relation	toast = table_open(segment->rd_rel->reltoastrelid, AccessShareLock);
+
+		blocks += RelationGetNumberOfBlocks(toast);
+		table_close(toast, NoLock);
+	}
+	return blocks * BLCKSZ;
+}
+
 /*
  * Why a row is not visible.  As in heapam's own checks, a transaction in progress is asked for before
  * one that committed.
@@ -849,9 +566,9 @@ invisible_state(HeapTupleHeader header)
 /* Visits every row of a page, seen or not; returns the page's LSN as of then. */
 XLogRecPtr
 sa_staged_scan_page(Relation segment, BlockNumber block, Snapshot snapshot,
-					BufferAccessStrategy strategy, SaRowVisitor visit, void *arg)
+					SaRowVisitor visit, void *arg)
 {
-	Buffer		buffer = ReadBufferExtended(segment, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
+	Buffer		buffer = ReadBufferExtended(segment, MAIN_FORKNUM, block, RBM_NORMAL, NULL);
 	Page		page;
 	XLogRecPtr	lsn;
 	OffsetNumber last;
@@ -883,9 +600,9 @@ sa_staged_scan_page(Relation segment, BlockNumber block, Snapshot snapshot,
 
 /* The page's LSN alone, read without locking the page. */
 XLogRecPtr
-sa_staged_page_lsn(Relation segment, BlockNumber block, BufferAccessStrategy strategy)
+sa_staged_page_lsn(Relation segment, BlockNumber block)
 {
-	Buffer		buffer = ReadBufferExtended(segment, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
+	Buffer		buffer = ReadBufferExtended(segment, MAIN_FORKNUM, block, RBM_NORMAL, NULL);
 	XLogRecPtr	lsn = BufferGetLSNAtomic(buffer);
 
 	ReleaseBuffer(buffer);

@@ -7,8 +7,8 @@
  * it is the last.  A staging belongs to one subtransaction: its rows are never written in an inner one.
  *
  * Locks: RowExclusiveLock on the segment and the sequence, to the end of the transaction.  Which
- * segment to write to is remembered per backend and looked up again when the stream's relcache entry is
- * invalidated; it is checked after the lock is had.  So once the worker has committed another segment
+ * segment to write to is remembered per backend and looked up again when the relcache entry of the stream or of
+ * that segment is invalidated; it is checked after the lock is had.  So once the worker has committed another segment
  * as the one to write to, and then found nobody holding a lock on the old one, the old one
  * is never written to again.  Writers wait for nobody but the first creator of a stream's tables.
  *
@@ -43,6 +43,7 @@
 
 #include "slot.h"
 #include "source_staged.h"
+#include "source_staged_segment.h"
 
 /* Where the rows of a stream go, as last looked up. */
 typedef struct Target
@@ -97,16 +98,12 @@ forget_target(Datum arg, Oid relid)
 	HASH_SEQ_STATUS status;
 	Target	   *target;
 
-	if (OidIsValid(relid))
-	{
-		target = hash_search(targets, &relid, HASH_FIND, NULL);
-		if (target != NULL)
-			target->valid = false;
-		return;
-	}
 	hash_seq_init(&status, targets);
 	while ((target = hash_seq_search(&status)) != NULL)
-		target->valid = false;
+	{
+		if (!OidIsValid(relid) || relid == target->stream || relid == target->segment)
+			target->valid = false;
+	}
 }
 
 static void

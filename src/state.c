@@ -45,6 +45,7 @@
 #define VACUUM_MIN_BYTES (4 * 1024 * 1024)	/* dead bytes in the log that are worth a vacuum */
 #define VACUUM_FACTOR 2			/* dead chunks per live one, likewise */
 #define MAX_KEY_BYTES 2500		/* what fits an index entry, a third of a page */
+#define FIRST_WINDOW_SLOTS 64
 #define FIRST_ARENA 1024
 #define LAST_ARENA 65536
 
@@ -126,7 +127,8 @@ struct SaState
 	SaAggRun   *run;
 	bool		any_in_result;
 	bool		needs_log;
-	SaWindow   *windows[256];	/* hash of windows */
+	SaWindow  **windows;		/* hash of windows, in windows_cxt */
+	uint32		nslots;			/* of it; a power of two */
 	SaWindow   *last;			/* the window found last */
 	int64		nwindows;
 	uint64		batch;
@@ -208,6 +210,19 @@ sa_state_set_query(SaState *state, SaQuery *query)
 	MemoryContextSwitchTo(old);
 }
 
+/* Forget everything in memory. */
+static void
+start_over(SaState *state)
+{
+	MemoryContextReset(state->windows_cxt);
+	state->nslots = FIRST_WINDOW_SLOTS;
+	state->windows = MemoryContextAllocZero(state->windows_cxt, sizeof(SaWindow *) * state->nslots);
+	state->last = NULL;
+	state->nwindows = 0;
+	state->ntouched = 0;
+	state->recovered = false;
+}
+
 SaState *
 sa_state_create(SaQuery *query, SaOutputMode mode, Oid result, Oid log, MemoryContext parent)
 {
@@ -222,6 +237,7 @@ sa_state_create(SaQuery *query, SaOutputMode mode, Oid result, Oid log, MemoryCo
 	state->log = log;
 	state->needs_log = OidIsValid(log);
 	state->run = sa_agg_run_create(cxt);
+	start_over(state);
 	sa_state_set_query(state, query);
 	state->row_keys = palloc0(sizeof(Datum) * (state->nkeys + 1));
 	state->row_nulls = palloc0(sizeof(bool) * (state->nkeys + 1));
@@ -235,24 +251,18 @@ sa_state_free(SaState *state)
 	MemoryContextDelete(state->cxt);
 }
 
-/* Forget everything in memory. */
-static void
-start_over(SaState *state)
-{
-	MemoryContextReset(state->windows_cxt);
-	memset(state->windows, 0, sizeof(state->windows));
-	state->last = NULL;
-	state->nwindows = 0;
-	state->ntouched = 0;
-	state->recovered = false;
-}
-
 /* --- windows --- */
 
 static uint32
-window_slot(int64 end)
+hash_int64(int64 n)
 {
-	return murmurhash32((uint32) end ^ (uint32) ((uint64) end >> 32)) & 255;
+	return murmurhash32((uint32) n ^ (uint32) ((uint64) n >> 32));
+}
+
+static SaWindow **
+window_slot(SaState *state, int64 end)
+{
+	return &state->windows[hash_int64(end) & (state->nslots - 1)];
 }
 
 static SaWindow *
@@ -262,7 +272,7 @@ find_window(SaState *state, int64 start, int64 end)
 
 	if (window && window->end == end && window->start == start)
 		return window;
-	for (window = state->windows[window_slot(end)]; window; window = window->next)
+	for (window = *window_slot(state, end); window; window = window->next)
 		if (window->end == end && window->start == start)
 			break;
 	if (window)
@@ -270,13 +280,40 @@ find_window(SaState *state, int64 start, int64 end)
 	return window;
 }
 
+static void
+grow_window_slots(SaState *state)
+{
+	SaWindow  **old = state->windows;
+	uint32		nold = state->nslots;
+
+	state->nslots *= 2;
+	state->windows = MemoryContextAllocZero(state->windows_cxt, sizeof(SaWindow *) * state->nslots);
+	for (uint32 i = 0; i < nold; i++)
+	{
+		SaWindow   *next;
+
+		for (SaWindow *window = old[i]; window; window = next)
+		{
+			SaWindow  **slot = window_slot(state, window->end);
+
+			next = window->next;
+			window->next = *slot;
+			*slot = window;
+		}
+	}
+	pfree(old);
+}
+
 static SaWindow *
 create_window(SaState *state, int64 start, int64 end)
 {
 	MemoryContext cxt = AllocSetContextCreate(state->windows_cxt, "stream_agg window", ALLOCSET_SMALL_SIZES);
 	SaWindow   *window = MemoryContextAllocZero(cxt, sizeof(SaWindow));
-	uint32		slot = window_slot(end);
+	SaWindow  **slot;
 
+	if (state->nwindows >= state->nslots)
+		grow_window_slots(state);
+	slot = window_slot(state, end);
 	window->cxt = cxt;
 	window->bodies = AllocSetContextCreate(cxt, "stream_agg groups", ALLOCSET_SMALL_SIZES);
 	window->start = start;
@@ -285,8 +322,8 @@ create_window(SaState *state, int64 start, int64 end)
 	window->nbuckets = 16;
 	window->buckets = MemoryContextAllocZero(cxt, sizeof(SaGroup *) * window->nbuckets);
 	window->arena_size = FIRST_ARENA;
-	window->next = state->windows[slot];
-	state->windows[slot] = window;
+	window->next = *slot;
+	*slot = window;
 	state->nwindows++;
 	state->last = window;
 	return window;
@@ -303,7 +340,7 @@ sa_state_window(SaState *state, int64 start, int64 end)
 static void
 drop_window(SaState *state, SaWindow *window)
 {
-	SaWindow  **link = &state->windows[window_slot(window->end)];
+	SaWindow  **link = window_slot(state, window->end);
 
 	while (*link != window)
 		link = &(*link)->next;
@@ -317,7 +354,7 @@ drop_window(SaState *state, SaWindow *window)
 static void
 each_window(SaState *state, void (*fn) (SaState *state, SaWindow *window, void *arg), void *arg)
 {
-	for (int i = 0; i < lengthof(state->windows); i++)
+	for (uint32 i = 0; i < state->nslots; i++)
 	{
 		SaWindow   *next;
 
@@ -337,7 +374,7 @@ hash_key(KeyInfo *info, Datum value)
 	switch (info->kind)
 	{
 		case KEY_IMAGE:
-			return murmurhash32((uint32) value ^ (uint32) ((uint64) value >> 32));
+			return hash_int64((int64) value);
 		case KEY_BYTES:
 			{
 				struct varlena *v = PG_DETOAST_DATUM_PACKED(value);
@@ -843,7 +880,7 @@ sa_state_closing(SaState *state, TimestampTz watermark)
 
 	if (!state->query->windowed)
 		return NIL;
-	for (int i = 0; i < lengthof(state->windows); i++)
+	for (uint32 i = 0; i < state->nslots; i++)
 		for (SaWindow *window = state->windows[i]; window; window = window->next)
 			if (!window->forgotten && sa_watermark_closes(window->end, watermark))
 				result = lappend(result, window);
@@ -1410,7 +1447,7 @@ coldest_window(SaState *state)
 {
 	SaWindow   *coldest = NULL;
 
-	for (int i = 0; i < lengthof(state->windows); i++)
+	for (uint32 i = 0; i < state->nslots; i++)
 		for (SaWindow *window = state->windows[i]; window; window = window->next)
 			if (window->last_batch != PG_UINT64_MAX && (coldest == NULL || window->last_batch < coldest->last_batch))
 				coldest = window;
@@ -1436,7 +1473,7 @@ sa_state_size(SaState *state, SaStateSize *size)
 {
 	memset(size, 0, sizeof(*size));
 	size->oldest = DT_NOBEGIN;
-	for (int i = 0; i < lengthof(state->windows); i++)
+	for (uint32 i = 0; i < state->nslots; i++)
 		for (SaWindow *window = state->windows[i]; window; window = window->next)
 		{
 			size->groups += window->ngroups;

@@ -53,6 +53,7 @@ typedef struct Worker
 	Oid			stream;
 	MemoryContext cxt;			/* as long as the process */
 	MemoryContext stream_cxt;	/* the stream's options and source */
+	MemoryContext round_cxt;	/* one time around the loop */
 	MemoryContext batch_cxt;	/* one turn */
 	SaStreamOptions *options;
 	const SaSourceRoutine *routine;
@@ -66,6 +67,7 @@ typedef struct Worker
 static int	view_lock_timeout = 1000;
 static bool stream_changed = false;
 static Oid	my_stream = InvalidOid;
+static MemoryContext round_cxt = NULL;
 static SaSlot *my_slot = NULL;
 static bool my_slot_unwanted = false;
 static char my_failure[SA_MESSAGE_SIZE] = "";
@@ -136,6 +138,7 @@ start_up(Worker *worker, int index)
 	apply_worker_settings();
 	CacheRegisterRelcacheCallback(note_stream_change, (Datum) 0);
 	worker->cxt = AllocSetContextCreate(TopMemoryContext, "stream_agg worker", ALLOCSET_DEFAULT_SIZES);
+	worker->round_cxt = round_cxt = AllocSetContextCreate(worker->cxt, "stream_agg round", ALLOCSET_DEFAULT_SIZES);
 	worker->batch_cxt = AllocSetContextCreate(worker->cxt, "stream_agg turn", ALLOCSET_DEFAULT_SIZES);
 	worker->woken = true;
 }
@@ -156,6 +159,7 @@ commit_transaction(void)
 	if (ActiveSnapshotSet())
 		PopActiveSnapshot();
 	CommitTransactionCommand();
+	MemoryContextSwitchTo(round_cxt);
 	pgstat_report_stat(false);
 }
 
@@ -463,6 +467,38 @@ any_fresh(List *views)
 	return false;
 }
 
+/* A partition whose source no longer has what the views are to read next, and may not pass it over; or NULL. */
+static SaBatchPartition *
+find_lost(SaBatch *batch)
+{
+	for (int i = 0; i < batch->npartitions; i++)
+		if (batch->partitions[i].lost > 0)
+			return &batch->partitions[i];
+	return NULL;
+}
+
+static void
+fail_lost(List *views, const SaBatchPartition *partition)
+{
+	ListCell   *lc;
+
+	foreach(lc, views)
+	{
+		SaView	   *view = lfirst(lc);
+		char	   *message = psprintf("records from position " INT64_FORMAT " to " INT64_FORMAT
+									   " of its stream are no longer kept",
+									   partition->first, partition->first + partition->lost - 1);
+
+		ereport(WARNING,
+				(errmsg("continuous view \"%s\" has failed: %s", get_rel_name(view->config->view), message),
+				 errhint("Set the stream's option on_data_loss to 'skip' and resume the view to go on behind them.")));
+		sa_catalog_set_status(view->config->view, SA_STATUS_FAILED, message);
+		view->config->status = SA_STATUS_FAILED;
+		view->new_positions = NIL;
+		view->reading = false;
+	}
+}
+
 /* A batch that brought nothing: the views have come to the end. */
 static void
 note_end(List *views, bool at_end)
@@ -495,7 +531,9 @@ turn(Worker *worker, List *views)
 		return;
 	}
 	PopActiveSnapshot();
-	if (sa_batch_read(batch) > 0 || any_fresh(views))
+	if (find_lost(batch))
+		fail_lost(views, find_lost(batch));
+	else if (sa_batch_read(batch) > 0 || any_fresh(views))
 	{
 		pgstat_report_activity(STATE_RUNNING, psprintf("batch of %d events", batch->nevents));
 		CommandCounterIncrement();
@@ -655,6 +693,7 @@ vacuum_log(Worker *worker, Oid log)
 	sa_vacuum(relations, &params, cxt);
 	PortalContext = NULL;
 	CommitTransactionCommand();
+	MemoryContextSwitchTo(round_cxt);
 	MemoryContextDelete(cxt);
 }
 
@@ -673,7 +712,39 @@ vacuum_logs(Worker *worker)
 	}
 }
 
-/* Give back what every view has read. */
+/* The least position of every partition (list of SaPosition), with those of another view. */
+static List *
+least_positions(List *least, List *positions)
+{
+	ListCell   *lc;
+
+	foreach(lc, positions)
+	{
+		SaViewPosition *pos = lfirst(lc);
+		SaPosition *found = NULL;
+		ListCell   *lq;
+
+		foreach(lq, least)
+		{
+			SaPosition *other = lfirst(lq);
+
+			if (other->partition == pos->partition && strcmp(other->topic, pos->topic) == 0)
+				found = other;
+		}
+		if (found == NULL)
+		{
+			found = palloc(sizeof(SaPosition));
+			found->topic = pos->topic;
+			found->partition = pos->partition;
+			found->position = pos->position;
+			least = lappend(least, found);
+		}
+		found->position = Min(found->position, pos->position);
+	}
+	return least;
+}
+
+/* Give back what every view has read, the ones that wait to be resumed after a restore included. */
 static void
 release(Worker *worker)
 {
@@ -687,30 +758,8 @@ release(Worker *worker)
 	vacuum_logs(worker);
 	begin_transaction();
 	MemoryContextSwitchTo(worker->batch_cxt);
-	foreach(lc, worker->views)
-	{
-		SaView	   *view = lfirst(lc);
-		ListCell   *lp;
-
-		foreach(lp, source_positions(view))
-		{
-			SaPosition *pos = lfirst(lp);
-			SaPosition *least = NULL;
-			ListCell   *lq;
-
-			foreach(lq, positions)
-			{
-				SaPosition *other = lfirst(lq);
-
-				if (other->partition == pos->partition && strcmp(other->topic, pos->topic) == 0)
-					least = other;
-			}
-			if (least == NULL)
-				positions = lappend(positions, pos);
-			else
-				least->position = Min(least->position, pos->position);
-		}
-	}
+	foreach(lc, sa_catalog_views(worker->stream))
+		positions = least_positions(positions, sa_catalog_positions(((SaViewConfig *) lfirst(lc))->id));
 	worker->routine->release(worker->source, positions);
 	commit_transaction();
 	worker->routine->end_batch(worker->source, true);
@@ -767,6 +816,8 @@ work(Worker *worker)
 {
 	for (;;)
 	{
+		MemoryContextSwitchTo(worker->round_cxt);
+		MemoryContextReset(worker->round_cxt);
 		handle_interrupts();
 		if (sa_slot_take_reload(worker->slot) || stream_changed || worker->source == NULL)
 		{
