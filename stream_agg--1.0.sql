@@ -267,13 +267,7 @@ CREATE FUNCTION stream_agg.progress_list(OUT view regclass, OUT finished_at time
 	OUT accepted bigint, OUT late_windows bigint, OUT written bigint, OUT lag bigint, OUT watermark timestamptz,
 	OUT groups bigint, OUT windows bigint, OUT state_bytes bigint) RETURNS SETOF record
 	LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sa_progress_list';
-COMMENT ON FUNCTION stream_agg.progress_list() IS 'the last batches of every continuous view of this database';
-
-CREATE FUNCTION stream_agg.staged_end(stream regclass) RETURNS bigint
-	LANGUAGE sql STABLE STRICT AS $$
-	SELECT next_position FROM stream_agg.staged_stream s WHERE s.stream = $1
-$$;
-COMMENT ON FUNCTION stream_agg.staged_end(regclass) IS 'end of the fixed order of a staged stream';
+COMMENT ON FUNCTION stream_agg.progress_list() IS 'the last batches of the continuous views of this database that the current user may see';
 
 CREATE FUNCTION stream_agg.to_time(usecs bigint) RETURNS timestamptz
 	LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
@@ -298,7 +292,7 @@ SELECT t.ftrelid::regclass AS stream,
 	w.message,
 	w.pid,
 	(SELECT sum(pg_relation_size(g.segment)) FROM stream_agg.staged_segment g WHERE g.stream = t.ftrelid)::bigint AS staged_bytes,
-	stream_agg.staged_end(t.ftrelid) AS end_position,
+	(SELECT next_position FROM stream_agg.staged_stream n WHERE n.stream = t.ftrelid) AS end_position,
 	coalesce((SELECT dead_letters_dropped FROM stream_agg.stream_counter n WHERE n.stream = t.ftrelid), 0) AS dead_letters_dropped
 FROM pg_foreign_table t
 	JOIN pg_foreign_server s ON s.oid = t.ftserver
@@ -341,10 +335,10 @@ FROM stream_agg.progress_list() l WHERE stream_agg.may_see(l.view);
 COMMENT ON VIEW stream_agg.progress IS 'the last batches of every continuous view, since the server started';
 
 CREATE VIEW stream_agg.partitions WITH (security_barrier) AS
-SELECT v.view, p.topic, p.partition, p.position, stream_agg.staged_end(v.stream) AS end_position,
-	stream_agg.staged_end(v.stream) - p.position AS lag,
+SELECT v.view, p.topic, p.partition, p.position, s.next_position AS end_position, s.next_position - p.position AS lag,
 	stream_agg.to_time(p.running_max) AS running_max, stream_agg.to_time(p.watermark) AS watermark
 FROM stream_agg.view_config v JOIN stream_agg.view_position p ON p.view_id = v.id
+	LEFT JOIN stream_agg.staged_stream s ON s.stream = v.stream
 WHERE stream_agg.may_see(v.view);
 COMMENT ON VIEW stream_agg.partitions IS 'place of every continuous view in every partition of its stream';
 
@@ -354,5 +348,3 @@ COMMENT ON VIEW stream_agg.dead_letters IS 'records and events kept aside, with 
 
 GRANT SELECT ON stream_agg.streams, stream_agg.views, stream_agg.progress, stream_agg.partitions, stream_agg.dead_letters
 	TO PUBLIC;
-REVOKE EXECUTE ON FUNCTION stream_agg.worker_status(regclass), stream_agg.progress_list(), stream_agg.staged_end(regclass)
-	FROM PUBLIC;

@@ -18,12 +18,15 @@
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "storage/lmgr.h"
+#include "tcop/utility.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/ruleutils.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 #include "catalog.h"
@@ -55,6 +58,8 @@ sa_guard(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("stream_agg.guard() must be called as a trigger")));
+	if (!sa_catalog_exists() || sa_catalog_view(RelationGetRelid(data->tg_relation)) == NULL)
+		return PointerGetDatum(NULL);	/* restored without its view: an ordinary table */
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("cannot change continuous view \"%s\" directly", RelationGetRelationName(data->tg_relation)),
@@ -70,10 +75,16 @@ is_admin(void)
 	return superuser() || (OidIsValid(role) && has_privs_of_role(GetUserId(), role));
 }
 
+static bool
+may(Oid relid)
+{
+	return sa_class_ownercheck(relid, GetUserId()) || is_admin();
+}
+
 static void
 check_may(Oid relid)
 {
-	if (!sa_class_ownercheck(relid, GetUserId()) && !is_admin())
+	if (!may(relid))
 		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, get_rel_name(relid));
 }
 
@@ -217,6 +228,7 @@ sa_run(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 				 errmsg("stream_agg.run() cannot run inside a transaction block"),
 				 errdetail("It waits for other transactions, whose results a transaction block might not see.")));
+	PreventCommandDuringRecovery("stream_agg.run()");
 	sa_slot_require();
 	stream = stream_of_argument(relid);
 	check_views(relid, stream);
@@ -273,18 +285,13 @@ explain_state(ReturnSetInfo *rsinfo, SaQuery *query, SaOutputMode mode)
 	}
 }
 
-/* explain(view): how its batches run and where its state is kept. */
-Datum
-sa_explain(PG_FUNCTION_ARGS)
+static void
+explain_view(ReturnSetInfo *rsinfo, SaViewConfig *config)
 {
-	SaViewConfig *config = view_argument(PG_GETARG_OID(0));
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	SaViewOptions options;
-	SaQuery    *query;
+	SaQuery    *query = sa_query_load(config->definition);
 
-	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	sa_option_view(config->options, &options);
-	query = sa_query_load(config->definition);
 	put_line(rsinfo, psprintf("Continuous view \"%s\" on stream \"%s\"", get_rel_name(config->view),
 							  get_rel_name(config->stream)));
 	put_line(rsinfo, psprintf("Output mode: %s", query->transform ? "append (transform)" :
@@ -295,12 +302,38 @@ sa_explain(PG_FUNCTION_ARGS)
 	put_line(rsinfo, "Each batch:");
 	explain_plan(rsinfo, query);
 	sa_query_free(query);
+}
+
+/*
+ * explain(view): how its batches run and where its state is kept.  Planning may call the owner's functions,
+ * so it is done as in the worker: as the owner, with a safe search_path.
+ */
+Datum
+sa_explain(PG_FUNCTION_ARGS)
+{
+	SaViewConfig *config = view_argument(PG_GETARG_OID(0));
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	Relation	rel = table_open(config->view, AccessShareLock);
+	Oid			save_user;
+	int			save_context;
+	int			save_nest = NewGUCNestLevel();
+
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	GetUserIdAndSecContext(&save_user, &save_context);
+	SetUserIdAndSecContext(rel->rd_rel->relowner,
+						   save_context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
+	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
+							 false);
+	explain_view(rsinfo, config);
+	AtEOXact_GUC(false, save_nest);
+	SetUserIdAndSecContext(save_user, save_context);
+	table_close(rel, NoLock);
 	return (Datum) 0;
 }
 
 /* --- behind the views --- */
 
-/* worker_status(stream): pid, message; no row when the stream has no slot. */
+/* worker_status(stream): pid, message; no row when the stream has no slot, or is not the caller's. */
 Datum
 sa_worker_status(PG_FUNCTION_ARGS)
 {
@@ -310,7 +343,8 @@ sa_worker_status(PG_FUNCTION_ARGS)
 	bool		nulls[2];
 
 	InitMaterializedSRF(fcinfo, 0);
-	if (!sa_slot_lookup(PG_GETARG_OID(0), &slot))
+	if (!SearchSysCacheExists1(RELOID, PG_GETARG_DATUM(0)) || !may(PG_GETARG_OID(0)) ||
+		!sa_slot_lookup(PG_GETARG_OID(0), &slot))
 		return (Datum) 0;
 	values[0] = Int32GetDatum(slot.pid);
 	nulls[0] = slot.pid <= 0;
@@ -345,7 +379,7 @@ put_progress(ReturnSetInfo *rsinfo, SaProgress *progress)
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 
-/* progress_list(): the last batches of every view of this database. */
+/* progress_list(): the last batches of the views of this database that the caller may see. */
 Datum
 sa_progress_list(PG_FUNCTION_ARGS)
 {
@@ -354,7 +388,12 @@ sa_progress_list(PG_FUNCTION_ARGS)
 
 	InitMaterializedSRF(fcinfo, 0);
 	foreach(lc, sa_stats_list())
-		put_progress(rsinfo, lfirst(lc));
+	{
+		SaProgress *progress = lfirst(lc);
+
+		if (SearchSysCacheExists1(RELOID, ObjectIdGetDatum(progress->view)) && may(progress->view))
+			put_progress(rsinfo, progress);
+	}
 	return (Datum) 0;
 }
 

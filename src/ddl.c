@@ -45,6 +45,7 @@
 #include "catalog.h"
 #include "compat.h"
 #include "ddl.h"
+#include "ddl_stream.h"
 #include "query.h"
 #include "slot.h"
 #include "source.h"
@@ -122,21 +123,39 @@ sort_options(NewView *new)
 	sa_option_view(new->option_defs, &new->options);
 }
 
+/* The watermark's delay: the view's own, else the stream's. */
 static int64
-delay_of_stream(Oid stream)
+watermark_of(NewView *new)
 {
-	Relation	rel = table_open(stream, AccessShareLock);
-	int64		delay = sa_option_stream(rel)->watermark;
+	Relation	rel = table_open(new->split->stream, AccessShareLock);
+	SaStreamOptions *stream = sa_option_stream(rel);
 
+	if (new->options.watermark != SA_NO_DELAY && stream->time_attr == InvalidAttrNumber)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("a watermark needs an event time, and stream \"%s\" has none", RelationGetRelationName(rel)),
+				 errhint("Name a column of type timestamp with time zone, timestamp or date in the option \"event_time\" of the stream.")));
 	table_close(rel, NoLock);
-	return delay;
+	return new->options.watermark != SA_NO_DELAY ? new->options.watermark : stream->watermark;
+}
+
+/* The creator's rights on every table of the query, sub-queries included. */
+static bool
+check_permissions_walker(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Query))
+	{
+		sa_check_query_permissions((Query *) node);
+		return query_tree_walker((Query *) node, check_permissions_walker, context, 0);
+	}
+	return expression_tree_walker(node, check_permissions_walker, context);
 }
 
 static void
 check_view(NewView *new, ParseState *pstate)
 {
-	int64		delay;
-
 	if (new->stmt->into->rel->relpersistence != RELPERSISTENCE_PERMANENT)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
@@ -147,10 +166,9 @@ check_view(NewView *new, ParseState *pstate)
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("WITH NO DATA is not supported in continuous views"),
 				 errhint("Use start = 'latest' to begin with the events to come.")));
-	sa_check_query_permissions(new->query);
+	(void) check_permissions_walker((Node *) new->query, NULL);
 	new->split = sa_query_split(new->query, pstate);
-	delay = new->options.watermark != SA_NO_DELAY ? new->options.watermark : delay_of_stream(new->split->stream);
-	sa_query_check_mode(new->split, new->options.output_mode, delay);
+	sa_query_check_mode(new->split, new->options.output_mode, watermark_of(new));
 }
 
 /* The owner of schema stream_agg, who may create what users may not. */
@@ -286,6 +304,9 @@ create_key(NewView *new)
 		AttrNumber	attr = split->start_result ? split->start_result : split->end_result;
 
 		appendStringInfoString(&columns, quote_identifier(get_attname(new->result, attr, false)));
+		/* windows of different sizes may start together */
+		if (split->window_size <= 0)
+			appendStringInfo(&columns, ", %s", quote_identifier(get_attname(new->result, split->end_result, false)));
 		separator = ", ";
 	}
 	for (int i = 0; i < split->nkeys; i++)
@@ -546,6 +567,68 @@ is_key_constraint(Oid relid, const char *name, int own)
 	return true;
 }
 
+/* The trigger that refuses direct changes. */
+static bool
+is_guard(Oid relid, const char *name)
+{
+	Relation	rel = table_open(relid, AccessShareLock);
+	TriggerDesc *triggers = rel->trigdesc;
+	bool		result = false;
+
+	for (int i = 0; triggers && i < triggers->numtriggers && !result; i++)
+		if (strcmp(triggers->triggers[i].tgname, name) == 0)
+		{
+			char	   *function = get_func_name(triggers->triggers[i].tgfoid);
+			Oid			nsp = get_func_namespace(triggers->triggers[i].tgfoid);
+
+			result = function && strcmp(function, "guard") == 0 && nsp == get_namespace_oid(NAMESPACE, true);
+		}
+	table_close(rel, NoLock);
+	return result;
+}
+
+/* A table that inherits from the result would show its rows as the view's. */
+static void
+check_parent(RangeVar *parent)
+{
+	if (view_of_rangevar(parent))
+		refuse_change("inherit from", parent->relname, "Its result table is an ordinary table without children.");
+}
+
+/* Rows routed through a partitioned table would pass by the guard. */
+static void
+check_partition(RangeVar *partition)
+{
+	if (view_of_rangevar(partition))
+		refuse_change("change the kind of", partition->relname, "Its result table is an ordinary, logged table.");
+}
+
+static void
+check_parents(CreateStmt *create)
+{
+	ListCell   *lc;
+
+	foreach(lc, create->inhRelations)
+		check_parent(lfirst_node(RangeVar, lc));
+}
+
+/* DROP TRIGGER of the guard. */
+static void
+check_drop_trigger(DropStmt *drop)
+{
+	ListCell   *lc;
+
+	foreach(lc, drop->objects)
+	{
+		List	   *name = lfirst(lc);
+		RangeVar   *rel = makeRangeVarFromNameList(list_truncate(list_copy(name), list_length(name) - 1));
+		SaViewConfig *config = view_of_rangevar(rel);
+
+		if (config && is_guard(config->view, strVal(llast(name))))
+			refuse_change("drop the guard of", rel->relname, "It refuses direct changes while the view lives.");
+	}
+}
+
 static void
 check_alter_column(SaViewConfig *config, AlterTableCmd *cmd, const char *relname)
 {
@@ -556,7 +639,6 @@ check_alter_column(SaViewConfig *config, AlterTableCmd *cmd, const char *relname
 	{
 		case AT_DropColumn:
 		case AT_AlterColumnType:
-		case AT_DropNotNull:
 			if (attr > 0 && attr <= own)
 				refuse_change("change a column of", relname,
 							  "The columns of its select list belong to the view; drop it and create another one.");
@@ -565,10 +647,22 @@ check_alter_column(SaViewConfig *config, AlterTableCmd *cmd, const char *relname
 			if (is_key_constraint(config->view, cmd->name, own))
 				refuse_change("drop the key of", relname, "The worker keeps groups apart by it.");
 			break;
-		case AT_AttachPartition:
+		case AT_DisableTrig:
+		case AT_EnableReplicaTrig:
+			if (is_guard(config->view, cmd->name))
+				refuse_change("disable the guard of", relname, "It refuses direct changes while the view lives.");
+			break;
+		case AT_DisableTrigAll:
+		case AT_DisableTrigUser:
+			refuse_change("disable all triggers of", relname,
+						  "Its guard refuses direct changes while the view lives; name the triggers to disable.");
+			break;
 		case AT_AddInherit:
 		case AT_SetUnLogged:
 			refuse_change("change the kind of", relname, "Its result table is an ordinary, logged table.");
+			break;
+		case AT_ForceRowSecurity:
+			refuse_change("force row-level security on", relname, "The worker reads its rows as their owner.");
 			break;
 		default:
 			break;
@@ -581,6 +675,15 @@ check_alter(AlterTableStmt *alter)
 	SaViewConfig *config = view_of_rangevar(alter->relation);
 	ListCell   *lc;
 
+	foreach(lc, alter->cmds)
+	{
+		AlterTableCmd *cmd = lfirst(lc);
+
+		if (cmd->subtype == AT_AddInherit)
+			check_parent(castNode(RangeVar, cmd->def));
+		else if (cmd->subtype == AT_AttachPartition)
+			check_partition(castNode(PartitionCmd, cmd->def)->name);
+	}
 	if (config == NULL)
 		return;
 	foreach(lc, alter->cmds)
@@ -594,6 +697,9 @@ check_trigger(CreateTrigStmt *trigger)
 		view_of_rangevar(trigger->relation))
 		refuse_change("create a BEFORE ROW trigger on", trigger->relation->relname,
 					  "It could change what the view writes; use an AFTER trigger.");
+	if (trigger->transitionRels != NIL && view_of_rangevar(trigger->relation))
+		refuse_change("create a trigger with transition tables on", trigger->relation->relname,
+					  "The worker writes row by row; use a row trigger.");
 }
 
 /* Owner changes must reach the parts that are no longer visible. */
@@ -621,29 +727,6 @@ follow_owner(AlterTableStmt *alter)
 	}
 }
 
-/* --- streams --- */
-
-static void
-stream_created(CreateForeignTableStmt *create)
-{
-	Oid			relid;
-	ForeignServer *server = GetForeignServerByName(create->servername, true);
-	Relation	rel;
-	SaStreamOptions *options;
-
-	if (server == NULL || strcmp(GetForeignDataWrapper(server->fdwid)->fdwname, "stream_agg") != 0)
-		return;
-	relid = RangeVarGetRelid(create->base.relation, NoLock, true);
-	if (!OidIsValid(relid) || !sa_option_is_stream(relid))
-		return;
-	CommandCounterIncrement();
-	rel = table_open(relid, AccessShareLock);
-	options = sa_option_stream(rel);	/* errors here are the user's */
-	table_close(rel, NoLock);
-	if (sa_source_routine(options->source)->prepare)
-		sa_source_routine(options->source)->prepare(relid);
-}
-
 /* --- databases: our workers leave first --- */
 
 static Oid
@@ -668,6 +751,14 @@ database_to_leave(Node *stmt)
 			foreach(lc, ((CreatedbStmt *) stmt)->options)
 				if (strcmp(lfirst_node(DefElem, lc)->defname, "template") == 0)
 					return get_database_oid(defGetString(lfirst(lc)), true);
+			break;
+		case T_DropStmt:
+
+			/* It locks what workers lock, in another order. */
+			if (((DropStmt *) stmt)->removeType == OBJECT_EXTENSION)
+				foreach(lc, ((DropStmt *) stmt)->objects)
+					if (strcmp(strVal(lfirst(lc)), "stream_agg") == 0)
+						return MyDatabaseId;
 			break;
 		default:
 			break;
@@ -694,9 +785,17 @@ before_command(Node *stmt, const char *query_string)
 			}
 		case T_AlterTableStmt:
 			check_alter((AlterTableStmt *) stmt);
+			sa_ddl_stream_check((AlterTableStmt *) stmt);
 			return false;
 		case T_CreateTrigStmt:
 			check_trigger((CreateTrigStmt *) stmt);
+			return false;
+		case T_CreateStmt:
+			check_parents((CreateStmt *) stmt);
+			return false;
+		case T_DropStmt:
+			if (((DropStmt *) stmt)->removeType == OBJECT_TRIGGER)
+				check_drop_trigger((DropStmt *) stmt);
 			return false;
 		default:
 			return false;
@@ -709,10 +808,14 @@ after_command(Node *stmt)
 	switch (nodeTag(stmt))
 	{
 		case T_CreateForeignTableStmt:
-			stream_created((CreateForeignTableStmt *) stmt);
+			sa_ddl_stream_created((CreateForeignTableStmt *) stmt);
 			break;
 		case T_AlterTableStmt:
 			follow_owner((AlterTableStmt *) stmt);
+			sa_ddl_stream_altered((AlterTableStmt *) stmt);
+			break;
+		case T_RenameStmt:
+			sa_ddl_stream_renamed((RenameStmt *) stmt);
 			break;
 		case T_TransactionStmt:
 			if (((TransactionStmt *) stmt)->kind == TRANS_STMT_COMMIT_PREPARED)
@@ -748,9 +851,13 @@ process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tre
 		}
 	}
 	if (before_command(stmt, query_string))
+	{
+		if (qc)
+			SetQueryCompletion(qc, CMDTAG_SELECT, 0);	/* as CREATE MATERIALIZED VIEW does; SPI insists */
 		return;
+	}
 	database = database_to_leave(stmt);
-	if (OidIsValid(database) && database != MyDatabaseId)
+	if (OidIsValid(database))
 		sa_slot_block_database(database);	/* until the end of the transaction */
 	next(pstmt, query_string, read_only_tree, context, params, env, dest, qc);
 	after_command(stmt);

@@ -483,9 +483,10 @@ sa_fdw_validator(PG_FUNCTION_ARGS)
 
 /* ---------- streams ---------- */
 
-static bool
-is_time_type(Oid type)
+bool
+sa_option_is_time(Oid type)
 {
+	type = getBaseType(type);
 	return type == TIMESTAMPTZOID || type == TIMESTAMPOID || type == DATEOID;
 }
 
@@ -524,7 +525,7 @@ resolve_event_time(Relation stream, const char *name, SaStreamOptions *options)
 	}
 
 	type = getBaseType(TupleDescAttr(desc, attnum - 1)->atttypid);
-	if (is_time_type(type))
+	if (sa_option_is_time(type))
 	{
 		options->time_attr = attnum;
 		options->time_type = type;

@@ -61,6 +61,9 @@ extern const char *sa_option_mode_name(SaOutputMode mode);
 /* The source type of a stream, without looking at its other options. */
 extern const char *sa_option_source(Oid relid);
 
+/* A type that event times may have, or a domain over one. */
+extern bool sa_option_is_time(Oid type);
+
 /* True when the foreign table belongs to the stream_agg wrapper. */
 extern bool sa_option_is_stream(Oid relid);
 

@@ -178,17 +178,20 @@ note_late_window(Part *part, int ordinal, int64 end)
 		part->late_windows[part->batch->events[ordinal].partition]++;
 }
 
-/* Is the event late for this window?  DESIGN.md 6. */
+/* The watermark by which an event is judged.  DESIGN.md 6. */
+static TimestampTz
+bound_of(Part *part, SaEvent *event)
+{
+	TimestampTz max_before = Max(event->max_before, part->base_max[event->partition]);
+
+	return sa_watermark_bound(max_before, part->view->delay, part->view->floor);
+}
+
+/* Is the event late for this window? */
 static bool
 is_late(Part *part, SaEvent *event, int64 window_end)
 {
-	SaView	   *view = part->view;
-	TimestampTz max_before;
-
-	if (view->delay == SA_NO_DELAY)
-		return false;
-	max_before = Max(event->max_before, part->base_max[event->partition]);
-	return sa_watermark_is_late(window_end, 0, sa_watermark_bound(max_before, view->delay, view->floor));
+	return part->view->delay != SA_NO_DELAY && sa_watermark_is_late(window_end, 0, bound_of(part, event));
 }
 
 /* The window of a row, or NULL when it belongs to none or is late for it. */
@@ -453,7 +456,7 @@ make_letters(Part *part)
 		}
 		else if (part->outcomes[i] == SA_OUTCOME_LATE && !view->options.drop_late)
 			letters = lappend(letters, sa_deadletter_make(part->batch, i, view->config->view, SA_REASON_LATE,
-														  psprintf("watermark %s", timestamptz_to_str(view->floor))));
+														  psprintf("watermark %s", timestamptz_to_str(bound_of(part, &part->batch->events[i])))));
 	}
 	return letters;
 }

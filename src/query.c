@@ -54,6 +54,10 @@ typedef struct SplitContext
 
 static SaQuery *all_queries = NULL;
 
+/* SQL functions of window.c, which check size and slide. */
+extern Datum sa_window_start(PG_FUNCTION_ARGS);
+extern Datum sa_hop_count(PG_FUNCTION_ARGS);
+
 static void
 refuse(ParseState *pstate, int location, const char *what, const char *hint)
 {
@@ -298,18 +302,45 @@ find_stream_and_window(SplitContext *split)
 			   "Put the stream on the preserved side, such as the left side of a LEFT JOIN.");
 }
 
+/* A window function's argument when it is a constant; NULL when it is none. */
+static Const *
+constant_argument(FuncExpr *func, int n)
+{
+	Node	   *arg = eval_const_expressions(NULL, list_nth(func->args, n));
+
+	return IsA(arg, Const) && ((Const *) arg)->consttype == INTERVALOID ? (Const *) arg : NULL;
+}
+
+/* Complain of a size or slide that no event could have, where they are constants. */
+static void
+check_window_size(SplitContext *split, FuncExpr *func)
+{
+	Const	   *size = constant_argument(func, 1);
+	Const	   *slide = strcmp(get_func_name(func->funcid), "hop") == 0 ? constant_argument(func, 2) : size;
+	ParseCallbackState callback;
+
+	if (size == NULL || slide == NULL)
+		return;
+	if (size->constisnull || slide->constisnull)
+		refuse(split->pstate, exprLocation((Node *) func), "a window whose size or slide is NULL is not supported",
+			   "Give an interval such as '5 minutes'.");
+	setup_parser_errposition_callback(&callback, split->pstate, exprLocation((Node *) func));
+	(void) DirectFunctionCall3(sa_window_start, Int64GetDatum(0), size->constvalue, Int64GetDatum(0));
+	(void) DirectFunctionCall2(sa_hop_count, size->constvalue, slide->constvalue);
+	cancel_parser_errposition_callback(&callback);
+}
+
 /* A window's constant size in microseconds, 0 when it is none. */
 static int64
-constant_size(SplitContext *split)
+constant_size(FuncExpr *func)
 {
-	RangeTblEntry *rte = rt_fetch(split->window_rti, split->query->rtable);
-	Node	   *arg = eval_const_expressions(NULL, lsecond(window_function_of(rte)->args));
-	Interval   *size;
+	Const	   *size = constant_argument(func, 1);
+	Interval   *interval;
 
-	if (!IsA(arg, Const) || ((Const *) arg)->constisnull || ((Const *) arg)->consttype != INTERVALOID)
+	if (size == NULL)
 		return 0;
-	size = DatumGetIntervalP(((Const *) arg)->constvalue);
-	return size->month == 0 ? size->day * USECS_PER_DAY + size->time : 0;
+	interval = DatumGetIntervalP(size->constvalue);
+	return interval->month == 0 ? interval->day * USECS_PER_DAY + interval->time : 0;
 }
 
 /* --- functions whose answer changes from one reading to the next --- */
@@ -440,25 +471,27 @@ static void
 add_window(SplitContext *split)
 {
 	SaQuery    *result = split->result;
-	RangeTblEntry *rte = rt_fetch(split->window_rti, split->query->rtable);
-	Oid			type = exprType(linitial(window_function_of(rte)->args));
+	FuncExpr   *func = window_function_of(rt_fetch(split->window_rti, split->query->rtable));
+	Oid			type = exprType(linitial(func->args));
 	Var		   *start = makeVar(split->window_rti, 1, type, -1, InvalidOid, 0);
 	Var		   *end = makeVar(split->window_rti, 2, type, -1, InvalidOid, 0);
 
 	if (!result->windowed)
-		refuse(split->pstate, exprLocation((Node *) window_function_of(rte)),
+		refuse(split->pstate, exprLocation((Node *) func),
 			   "a window that is not among the grouping columns is not supported",
 			   "Add window_start or window_end to GROUP BY.");
 	if (result->start_result == 0 && result->end_result == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("window_start or window_end must be in the select list of a continuous view")));
-	result->window_size = constant_size(split);
+				 errmsg("window_start or window_end must be in the select list of a continuous view"),
+				 parser_errposition(split->pstate, exprLocation((Node *) func))));
+	check_window_size(split, func);
+	result->window_size = constant_size(func);
 	if (result->window_size <= 0 && (result->start_result == 0 || result->end_result == 0))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("window_start and window_end must both be in GROUP BY and in the select list when the window's size is not constant"),
-				 parser_errposition(split->pstate, exprLocation((Node *) window_function_of(rte)))));
+				 parser_errposition(split->pstate, exprLocation((Node *) func))));
 	result->start_column = below_column(split, (Expr *) start, "window_start");
 	result->end_column = below_column(split, (Expr *) end, "window_end");
 	split->groups = lappend(lappend(split->groups, start), end);

@@ -27,7 +27,7 @@
 
 #include "compat.h"
 
-#include "source_staged_order.h"
+#include "source_staged_pass.h"
 
 #define ENTRY_RECORDS 100000	/* an entry with as many is not added to */
 #define ENTRY_RANGES 64			/* nor one with as many ranges */

@@ -84,25 +84,7 @@ struct SaSource
 	uint64		uses;
 };
 
-/* Rows found by a pass, not yet ordered. */
-typedef struct SaRow
-{
-	int64		n;
-	HeapTuple	tuple;			/* NULL: not copied */
-	BlockNumber block;
-	uint16		segment;
-} SaRow;
-
-typedef struct SaRows
-{
-	MemoryContext copy_cxt;		/* NULL: do not copy */
-	char	   *space;
-	Size		space_left;
-	int			nrows;
-	int			maxrows;
-	SaRow	   *rows;
-	Size		bytes;
-} SaRows;
+typedef struct SaRows SaRows;	/* source_staged_pass.h */
 
 /* ---------- source_staged_order.c ---------- */
 
@@ -118,15 +100,5 @@ extern int	sa_staged_entry_of_chunk(SaSource *source, int64 chunk);	/* -1: not o
 extern void sa_staged_note_place(SaSource *source, SaEntry *entry, int segment, BlockNumber block);
 extern void sa_staged_forget_places(SaSource *source, int segment);
 extern void sa_staged_extend_order(SaSource *source, const SaRows *rows, bool skipped);
-
-/* ---------- source_staged_pass.c ---------- */
-
-extern HeapTuple sa_staged_copy_row(SaRows *rows, HeapTuple tuple);
-extern void sa_staged_survey(SaSource *source); /* learn where all ordered rows are */
-extern void sa_staged_start_pass(SaSource *source);
-extern void sa_staged_find_rows(SaSource *source, SaRows *rows, int max_rows);
-extern int64 sa_staged_order_all(SaSource *source, bool skipped);	/* in a call */
-extern void sa_staged_settle_segment(SaSegment *segment);
-extern bool sa_staged_has_unread(SaSource *source, int segment);
 
 #endif							/* SA_SOURCE_STAGED_ORDER_H */

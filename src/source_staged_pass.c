@@ -22,7 +22,7 @@
 
 #include "compat.h"
 
-#include "source_staged_order.h"
+#include "source_staged_pass.h"
 
 #define PASS_ROWS 100000		/* ordered at once when nobody reads them */
 #define PASS_BYTES (64 * 1024 * 1024)	/* of rows found at once, about */

@@ -19,7 +19,7 @@
 
 #include "compat.h"
 
-#include "source_staged_order.h"
+#include "source_staged_pass.h"
 
 #define READ_BYTES (64 * 1024 * 1024)	/* of rows in a batch, about */
 #define OPEN_ENTRIES 4			/* whose rows' places are remembered */

@@ -25,7 +25,7 @@
 
 #include "compat.h"
 
-#include "source_staged_order.h"
+#include "source_staged_pass.h"
 
 #define SPARE_SEGMENTS 2		/* empty ones kept for reuse */
 #define LIMIT_SHARE 4			/* a segment is left at this part of staged_limit */
@@ -199,22 +199,16 @@ find_spare_segment(SaSource *source, int but)
 static void
 empty_segment(SaSource *source, SaSegment *segment)
 {
-	if (fits_stream(source, segment->rel) && find_spare_segment(source, SPARE_SEGMENTS - 1) == NULL)
-	{
-		Oid			relid = segment->relid;
+	Oid			relid = segment->relid;
+	bool		keep = fits_stream(source, segment->rel) && find_spare_segment(source, SPARE_SEGMENTS - 1) == NULL;
 
+	if (keep)
 		sa_staged_empty_segment(segment->rel);
-		sa_staged_remove_segment(source, segment);
+	sa_staged_remove_segment(source, segment);
+	if (keep)
 		sa_staged_load_segments(source);
-		Assert(sa_staged_find_segment(source, relid) != NULL);
-	}
 	else
-	{
-		Oid			relid = segment->relid;
-
-		sa_staged_remove_segment(source, segment);
 		sa_staged_drop_segment(relid);
-	}
 }
 
 /*
@@ -286,25 +280,24 @@ segment_size(SaSource *source)
 }
 
 /*
- * When the segment that is written to is large enough, send writers to another; true if so.  They
- * remember the old one until they hear of its invalidation.
+ * When the segment that is written to is large enough, send writers to another.  They remember the
+ * old one until they hear of its invalidation.
  */
-static bool
+static void
 leave_segment(SaSource *source)
 {
 	SaSegment  *writing = sa_staged_find_segment(source, source->staged.writing);
 
 	if (writing == NULL || is_empty(writing) || sa_staged_bytes(writing->rel) < segment_size(source))
-		return false;
+		return;
 	if (!ConditionalLockRelationOid(source->stream, ShareUpdateExclusiveLock))
-		return false;
+		return;
 	source->changed = true;
 	CacheInvalidateRelcacheByRelid(writing->relid);
 	source->staged.writing = next_segment(source);
 	sa_staged_save_writing(&source->staged);
 	sa_staged_load_segments(source);
 	sa_staged_reopen_segment(sa_staged_find_segment(source, source->staged.writing));
-	return true;
 }
 
 void
@@ -317,7 +310,7 @@ sa_staged_release(SaSource *source, List *positions)
 	sa_staged_begin_call(source);
 	foreach(lc, positions)
 		position = Min(position, ((SaPosition *) lfirst(lc))->position);
-	if (!leave_segment(source) && positions != NIL)
+	if (positions != NIL)
 	{
 		sa_staged_survey(source);
 		settle_segments(source);
@@ -325,5 +318,6 @@ sa_staged_release(SaSource *source, List *positions)
 		give_up_read(source, position);
 		enforce_limit(source);
 	}
+	leave_segment(source);		/* last: until that is committed, writers may come to the old one */
 	sa_staged_end_call(source, oldcxt);
 }

@@ -362,14 +362,20 @@ constraints_immediate(void)
 	AfterTriggerSetState(&stmt);
 }
 
+/* The next batch, or NULL when the stream has changed or gone and must be looked at anew. */
 static SaBatch *
 read_batch(Worker *worker, SaView *leader)
 {
 	Relation	rel = try_relation_open(worker->stream, AccessShareLock);
 	SaBatch    *batch;
 
-	if (rel == NULL)
+	/* With the lock come the changes committed before it: they count from this batch on. */
+	if (rel == NULL || stream_changed)
+	{
+		if (rel)
+			relation_close(rel, NoLock);
 		return NULL;
+	}
 	batch = sa_batch_create(worker->batch_cxt, worker->stream, RelationGetDescr(rel));
 	worker->routine->read(worker->source, source_positions(leader), leader->options.max_batch_rows, batch);
 	sa_batch_seal(batch, worker->options);
@@ -519,6 +525,7 @@ static void
 turn(Worker *worker, List *views)
 {
 	SaBatch    *batch;
+	SaBatchPartition *lost;
 
 	pgstat_report_activity(STATE_RUNNING, "reading");
 	begin_transaction();
@@ -530,10 +537,11 @@ turn(Worker *worker, List *views)
 		stream_changed = true;
 		return;
 	}
+	lost = find_lost(batch);
+	if (lost)
+		fail_lost(views, lost);
 	PopActiveSnapshot();
-	if (find_lost(batch))
-		fail_lost(views, find_lost(batch));
-	else if (sa_batch_read(batch) > 0 || any_fresh(views))
+	if (!lost && (sa_batch_read(batch) > 0 || any_fresh(views)))
 	{
 		pgstat_report_activity(STATE_RUNNING, psprintf("batch of %d events", batch->nevents));
 		CommandCounterIncrement();
@@ -544,7 +552,7 @@ turn(Worker *worker, List *views)
 			PopActiveSnapshot();
 		}
 	}
-	else
+	else if (!lost)
 		note_end(views, batch->at_end);
 	commit_transaction();
 	worker->routine->end_batch(worker->source, true);

@@ -21,7 +21,7 @@ levels='
 5   pipeline
 6   worker
 7   launcher
-8   fdw ddl admin
+8   fdw ddl ddl_stream admin
 9   stream_agg
 '
 stages='query agg state result commit'

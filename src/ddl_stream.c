@@ -1,0 +1,184 @@
+/*
+ * ddl_stream.c
+ *		What commands do to streams.
+ *
+ * Invariant: after every command a stream's options can be read, its event time has a column, and its
+ * source has what it needs.  Partitions and inheritance children are reached through their parents.
+ *
+ * Locks: those that the commands take.  Crash: transactional.
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_inherits.h"
+#include "commands/defrem.h"
+#include "commands/tablecmds.h"
+#include "foreign/foreign.h"
+#include "nodes/makefuncs.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+
+#include "catalog.h"
+#include "compat.h"
+#include "ddl_stream.h"
+#include "option.h"
+#include "source.h"
+
+#define TIME_OPTION "event_time"
+
+/* OIDs of the streams that a command on this relation reaches. */
+static List *
+streams_of(RangeVar *name)
+{
+	Oid			relid = RangeVarGetRelid(name, NoLock, true);
+	List	   *streams = NIL;
+	ListCell   *lc;
+
+	if (!OidIsValid(relid) || !sa_catalog_exists())
+		return NIL;
+	foreach(lc, find_all_inheritors(relid, NoLock, NULL))
+	{
+		if (sa_option_is_stream(lfirst_oid(lc)))
+			streams = lappend_oid(streams, lfirst_oid(lc));
+	}
+	return streams;
+}
+
+/* Reads the options, in which errors are the user's, and has the source make what it needs. */
+static void
+prepare(Oid stream)
+{
+	Relation	rel = table_open(stream, AccessShareLock);
+	SaStreamOptions *options = sa_option_stream(rel);
+	const SaSourceRoutine *routine = sa_source_routine(options->source);
+
+	table_close(rel, NoLock);
+	if (routine->prepare)
+		routine->prepare(stream);
+}
+
+void
+sa_ddl_stream_created(CreateForeignTableStmt *create)
+{
+	Oid			relid;
+	ForeignServer *server = GetForeignServerByName(create->servername, true);
+
+	if (server == NULL || strcmp(GetForeignDataWrapper(server->fdwid)->fdwname, "stream_agg") != 0)
+		return;
+	relid = RangeVarGetRelid(create->base.relation, NoLock, true);
+	if (!OidIsValid(relid) || !sa_option_is_stream(relid))
+		return;
+	CommandCounterIncrement();
+	prepare(relid);
+}
+
+/* ---------- ALTER TABLE ---------- */
+
+static void
+refuse_time_column(Oid stream, const char *what, const char *column)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("cannot %s column \"%s\" of stream \"%s\"", what, column, get_rel_name(stream)),
+			 errdetail("It carries the event time."),
+			 errhint("Name another column in the stream's option \"event_time\" first.")));
+}
+
+static void
+check_time_column(Oid stream, const char *what, const char *column)
+{
+	Relation	rel = table_open(stream, AccessShareLock);
+	AttrNumber	time_attr = sa_option_stream(rel)->time_attr;
+
+	table_close(rel, NoLock);
+	if (time_attr != InvalidAttrNumber && get_attnum(stream, column) == time_attr)
+		refuse_time_column(stream, what, column);
+}
+
+void
+sa_ddl_stream_check(AlterTableStmt *alter)
+{
+	ListCell   *lc;
+	ListCell   *ls;
+
+	foreach(lc, alter->cmds)
+	{
+		AlterTableCmd *cmd = lfirst_node(AlterTableCmd, lc);
+		const char *what = cmd->subtype == AT_DropColumn ? "drop" :
+			cmd->subtype == AT_AlterColumnType ? "change the type of" : NULL;
+
+		if (what == NULL)
+			continue;
+		foreach(ls, streams_of(alter->relation))
+			check_time_column(lfirst_oid(ls), what, cmd->name);
+	}
+}
+
+void
+sa_ddl_stream_altered(AlterTableStmt *alter)
+{
+	ListCell   *lc;
+
+	if (alter->objtype != OBJECT_TABLE && alter->objtype != OBJECT_FOREIGN_TABLE)
+		return;
+	CommandCounterIncrement();
+	foreach(lc, streams_of(alter->relation))
+		prepare(lfirst_oid(lc));
+}
+
+/* ---------- RENAME COLUMN ---------- */
+
+static const char *
+time_option(Oid stream)
+{
+	ListCell   *lc;
+
+	foreach(lc, GetForeignTable(stream)->options)
+	{
+		DefElem    *def = lfirst_node(DefElem, lc);
+
+		if (strcmp(def->defname, TIME_OPTION) == 0)
+			return defGetString(def);
+	}
+	return NULL;
+}
+
+static void
+set_time_option(Oid stream, const char *column, DefElemAction action)
+{
+	AlterTableCmd *cmd = makeNode(AlterTableCmd);
+
+	cmd->subtype = AT_GenericOptions;
+	cmd->def = (Node *) list_make1(makeDefElemExtended(NULL, pstrdup(TIME_OPTION), (Node *) makeString(pstrdup(column)),
+													   action, -1));
+	AlterTableInternal(stream, list_make1(cmd), false);
+	CommandCounterIncrement();
+}
+
+/* The event time stays where it is when its column gets another name. */
+void
+sa_ddl_stream_renamed(RenameStmt *rename)
+{
+	ListCell   *lc;
+
+	if (rename->renameType != OBJECT_COLUMN || rename->relation == NULL ||
+		(rename->relationType != OBJECT_TABLE && rename->relationType != OBJECT_FOREIGN_TABLE))
+		return;
+	CommandCounterIncrement();
+	foreach(lc, streams_of(rename->relation))
+	{
+		Oid			stream = lfirst_oid(lc);
+		const char *option = time_option(stream);
+
+		if (get_attnum(stream, rename->subname) != InvalidAttrNumber)
+			continue;
+		if (option != NULL && strcmp(option, rename->subname) == 0)
+			set_time_option(stream, rename->newname, DEFELEM_SET);
+		else if (option == NULL && strcmp(rename->subname, TIME_OPTION) == 0 &&
+				 sa_option_is_time(get_atttype(stream, get_attnum(stream, rename->newname))))
+			set_time_option(stream, rename->newname, DEFELEM_ADD);
+	}
+}
