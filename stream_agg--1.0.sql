@@ -213,6 +213,23 @@ CREATE FUNCTION @extschema@.hop(ts timestamp, size interval, slide interval, ori
 	FROM pg_catalog.generate_series(0, stream_agg.hop_count(size, slide) OPERATOR(pg_catalog.-) 1) AS k
 	WHERE stream_agg.hop_start(ts, size, slide, origin, k) IS NOT NULL
 $$;
+CREATE FUNCTION @extschema@.tumble(ts date, size interval, origin date DEFAULT NULL,
+	OUT window_start timestamp, OUT window_end timestamp) RETURNS SETOF record
+	LANGUAGE sql IMMUTABLE PARALLEL SAFE ROWS 1 AS $$
+	SELECT stream_agg.window_start(ts::timestamp, size, origin::timestamp),
+		stream_agg.window_end(ts::timestamp, size, origin::timestamp)
+	WHERE ts IS NOT NULL AND size IS NOT NULL
+$$;
+CREATE FUNCTION @extschema@.hop(ts date, size interval, slide interval, origin date DEFAULT NULL,
+	OUT window_start timestamp, OUT window_end timestamp) RETURNS SETOF record
+	LANGUAGE sql IMMUTABLE PARALLEL SAFE ROWS 10 AS $$
+	SELECT stream_agg.hop_start(ts::timestamp, size, slide, origin::timestamp, k),
+		stream_agg.hop_end(ts::timestamp, size, slide, origin::timestamp, k)
+	FROM pg_catalog.generate_series(0, stream_agg.hop_count(size, slide) OPERATOR(pg_catalog.-) 1) AS k
+	WHERE stream_agg.hop_start(ts::timestamp, size, slide, origin::timestamp, k) IS NOT NULL
+$$;
+COMMENT ON FUNCTION @extschema@.tumble(date, interval, date) IS 'tumbling window: [window_start, window_end) of this size that holds the midnight of a date';
+COMMENT ON FUNCTION @extschema@.hop(date, interval, interval, date) IS 'hopping windows of this size, one every slide, that hold the midnight of a date';
 COMMENT ON FUNCTION @extschema@.tumble(timestamptz, interval, timestamptz) IS 'tumbling window: [window_start, window_end) of this size that holds ts';
 COMMENT ON FUNCTION @extschema@.tumble(timestamp, interval, timestamp) IS 'tumbling window: [window_start, window_end) of this size that holds ts';
 COMMENT ON FUNCTION @extschema@.hop(timestamptz, interval, interval, timestamptz) IS 'hopping windows of this size, one every slide, that hold ts';
@@ -271,7 +288,9 @@ COMMENT ON FUNCTION stream_agg.progress_list() IS 'the last batches of the conti
 
 CREATE FUNCTION stream_agg.to_time(usecs bigint) RETURNS timestamptz
 	LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
-	SELECT timestamptz '2000-01-01 00:00:00+00' + usecs * interval '1 microsecond'
+	-- in two parts: an interval times a number is exact only while the number is exact as float8
+	SELECT timestamptz '2000-01-01 00:00:00+00' + (usecs / 1000000) * interval '1 second'
+		+ (usecs % 1000000) * interval '1 microsecond'
 $$;
 COMMENT ON FUNCTION stream_agg.to_time(bigint) IS 'time from microseconds since 2000-01-01 00:00 UTC';
 
@@ -291,7 +310,8 @@ SELECT t.ftrelid::regclass AS stream,
 	CASE WHEN w.pid IS NOT NULL THEN 'running' WHEN w.message IS NOT NULL THEN 'waiting' ELSE 'idle' END AS status,
 	w.message,
 	w.pid,
-	(SELECT sum(pg_relation_size(g.segment)) FROM stream_agg.staged_segment g WHERE g.stream = t.ftrelid)::bigint AS staged_bytes,
+	(SELECT sum(pg_relation_size(g.segment) + coalesce(pg_relation_size(nullif(k.reltoastrelid, 0)), 0))
+		FROM stream_agg.staged_segment g JOIN pg_class k ON k.oid = g.segment WHERE g.stream = t.ftrelid)::bigint AS staged_bytes,
 	(SELECT next_position FROM stream_agg.staged_stream n WHERE n.stream = t.ftrelid) AS end_position,
 	coalesce((SELECT dead_letters_dropped FROM stream_agg.stream_counter n WHERE n.stream = t.ftrelid), 0) AS dead_letters_dropped
 FROM pg_foreign_table t

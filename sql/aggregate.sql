@@ -3,6 +3,8 @@
 --
 SET timezone = 'UTC';
 SET datestyle = 'ISO';
+CREATE SCHEMA aggregates;
+SET search_path = aggregates, public;
 
 -- check(view, query): rows that only one of them has.
 CREATE FUNCTION differences(view regclass, query text) RETURNS bigint LANGUAGE plpgsql AS $$
@@ -71,7 +73,7 @@ CREATE AGGREGATE spread(numeric) (SFUNC = range_step, STYPE = numeric[], INITCON
 CREATE TYPE acc AS (n int, names text[]);
 CREATE FUNCTION acc_step(acc, text, int) RETURNS acc LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
-	RETURN ROW(coalesce(($1).n, 0) + coalesce($3, 0), coalesce(($1).names, '{}') || left($2, 3))::public.acc;	-- workers have no public schema in their search_path
+	RETURN ROW(coalesce(($1).n, 0) + coalesce($3, 0), coalesce(($1).names, '{}') || left($2, 3))::aggregates.acc;	-- for workers do not have it in their search_path
 END $$;
 CREATE FUNCTION acc_final(acc) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT ($1).n || ':' || array_to_string(($1).names, '+') $$;
 CREATE AGGREGATE accumulate(text, int) (SFUNC = acc_step, STYPE = acc, FINALFUNC = acc_final);
@@ -207,3 +209,5 @@ DROP FOREIGN TABLE o CASCADE;
 DROP AGGREGATE bigsum(int8);
 DROP FOREIGN TABLE e CASCADE;
 DROP TABLE copy;
+SET client_min_messages = warning;
+DROP SCHEMA aggregates CASCADE;

@@ -56,7 +56,8 @@ CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT k, window_star
 -- What changes from one reading to the next.
 CREATE FUNCTION vol(int) RETURNS int LANGUAGE sql VOLATILE AS 'SELECT $1';
 CREATE FUNCTION hidden(int) RETURNS bool LANGUAGE sql VOLATILE AS 'SELECT true';
-CREATE OPERATOR === (LEFTARG = int, RIGHTARG = int, FUNCTION = int4eq);
+CREATE FUNCTION same(int, int) RETURNS bool LANGUAGE sql VOLATILE AS 'SELECT $1 = $2';
+CREATE OPERATOR === (LEFTARG = int, RIGHTARG = int, FUNCTION = same);
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT k, sum(v * random()) FROM s GROUP BY k;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT k, count(*) FROM s WHERE at > now() GROUP BY k;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT k, max(CURRENT_TIMESTAMP - at) FROM s GROUP BY k;
@@ -68,6 +69,8 @@ CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT k, count(*) FR
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT k, count(*) FROM s WHERE t < now()::text GROUP BY k;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT vol(k) AS k, count(*) FROM s GROUP BY 1;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT k, count(*) FROM s GROUP BY k HAVING hidden(k);
+CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT k, count(*) FROM s WHERE k === 1 GROUP BY k;
+CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT k, count(*) FROM s WHERE k IN (SELECT k FROM tab WHERE random() < 0.5) GROUP BY k;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT k, age(min(at)) FROM s GROUP BY k;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT s.k, count(*) FROM s JOIN (SELECT k, random() AS r FROM tab) x ON x.k = s.k GROUP BY 1;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT k, count(*) FROM s JOIN LATERAL (SELECT now() AS n) x ON at > n GROUP BY 1;
@@ -81,6 +84,9 @@ CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT window_start, 
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT window_start, count(*) FROM s, tumble(at, '0') GROUP BY 1;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT window_start, count(*) FROM s, tumble(at, '-1 minute') GROUP BY 1;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT window_start, count(*) FROM s, hop(at, '1 minute', '0') GROUP BY 1;
+CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT window_start, count(*) FROM s, hop(at, '1 day', '1 millisecond') GROUP BY 1;
+CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT window_start, count(*) FROM s, hop(at, k * interval '1 minute', NULL) GROUP BY 1;
+CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT window_start, count(*) FROM s, tumble(at, NULL) GROUP BY 1;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT window_start, count(*) FROM s, tumble(at, 'a minute') GROUP BY 1;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT window_start, count(*) FROM s, tumble(at, v * interval '1 second') GROUP BY 1;
 -- Grouping columns that are not selected, columns that are not grouped.
@@ -119,9 +125,11 @@ CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, stream_agg.trigger = 'ma
 CREATE MATERIALIZED VIEW v WITH (stream_agg.trigger = 'manual') AS SELECT * FROM s;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous = false) AS SELECT * FROM s;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous = 'perhaps') AS SELECT * FROM s;
+\set SHOW_CONTEXT never
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, fillfactor = 5) AS SELECT * FROM s;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, nonsense = 5) AS SELECT * FROM s;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, other.option = 5) AS SELECT * FROM s;
+\set SHOW_CONTEXT errors
 CREATE FOREIGN TABLE bad (at timestamptz) SERVER stream_staged OPTIONS (watermark '1 minute');
 CREATE FOREIGN TABLE bad (at timestamptz) SERVER stream_staged OPTIONS (event_time 'time');
 CREATE FOREIGN TABLE bad (at text) SERVER stream_staged OPTIONS (event_time 'at');
@@ -145,6 +153,7 @@ CREATE MATERIALIZED VIEW v (a, a) WITH (stream_agg.continuous) AS SELECT k, t FR
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT k, k FROM s;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT nothing FROM s;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT * FROM s WITH NO DATA;
+DROP MATERIALIZED VIEW IF EXISTS v;
 CREATE TABLE v WITH (stream_agg.continuous) AS SELECT * FROM s;
 CREATE VIEW v WITH (stream_agg.continuous) AS SELECT * FROM s;
 DROP MATERIALIZED VIEW IF EXISTS v;
@@ -184,3 +193,4 @@ DROP TABLE tab;
 DROP OPERATOR === (int, int);
 DROP FUNCTION vol(int);
 DROP FUNCTION hidden(int);
+DROP FUNCTION same(int, int);

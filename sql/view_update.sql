@@ -68,6 +68,22 @@ SELECT * FROM gaps ORDER BY 1;
 SELECT read, filtered, late, accepted FROM stream_agg.views WHERE view = 'gaps'::regclass;
 DROP FOREIGN TABLE hops CASCADE;
 
+-- Windows whose size is the event's own: two may start together.
+CREATE FOREIGN TABLE sized (id int, minutes int, at timestamptz) SERVER stream_staged OPTIONS (event_time 'at', watermark '1 hour');
+CREATE MATERIALIZED VIEW own_size WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS
+	SELECT window_start, window_end, count(*) AS n, sum(id) AS ids FROM sized, tumble(at, minutes * interval '1 minute') GROUP BY 1, 2;
+INSERT INTO sized VALUES (1, 1, '2024-01-01 00:00:30'), (2, 5, '2024-01-01 00:00:40'), (4, 5, '2024-01-01 00:04:40'), (8, NULL, '2024-01-01 00:00:40'), (16, 0, '2024-01-01 00:00:40');
+CALL stream_agg.run('sized');
+INSERT INTO sized VALUES (32, 1, '2024-01-01 00:00:30'), (64, 5, '2024-01-01 00:00:40');
+CALL stream_agg.run('sized');
+SELECT * FROM own_size ORDER BY 1, 2;
+SELECT read, failed, filtered, accepted FROM stream_agg.views WHERE view = 'own_size'::regclass;
+VACUUM FULL own_size;
+INSERT INTO sized VALUES (128, 1, '2024-01-01 00:00:30'), (256, 5, '2024-01-01 00:00:40');
+CALL stream_agg.run('sized');
+SELECT * FROM own_size ORDER BY 1, 2;
+DROP FOREIGN TABLE sized CASCADE;
+
 -- NULLs group together.
 CREATE FOREIGN TABLE pairs (x int, y int, v numeric) SERVER stream_staged;
 CREATE MATERIALIZED VIEW by_pair WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS

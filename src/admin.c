@@ -11,8 +11,10 @@
 #include "catalog/dependency.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
+#include "commands/explain.h"
 #include "commands/tablecmds.h"
 #include "commands/trigger.h"
+#include "executor/executor.h"
 #include "executor/spi.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -136,6 +138,7 @@ sa_resume(PG_FUNCTION_ARGS)
 	SaViewConfig *config = view_argument(PG_GETARG_OID(0));
 
 	sa_slot_require();
+	LockRelationOid(config->view, ShareRowExclusiveLock);	/* the worker is not just writing the status */
 	depend(config->definition, config->view);	/* a restore knows nothing of them */
 	depend(config->state, config->view);
 	sa_catalog_set_status(config->view, SA_STATUS_RUNNING, NULL);
@@ -214,11 +217,8 @@ run_timed_out(Oid stream)
 Datum
 sa_run(PG_FUNCTION_ARGS)
 {
-	Oid			relid = PG_GETARG_OID(0);
-	Interval   *timeout = PG_GETARG_INTERVAL_P(1);
-	TimestampTz until = DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval,
-																TimestampTzGetDatum(GetCurrentTimestamp()),
-																IntervalPGetDatum(timeout)));
+	Oid			relid;
+	TimestampTz until;
 	bool		atomic = !IsA(fcinfo->context, CallContext) || castNode(CallContext, fcinfo->context)->atomic;
 	Oid			stream;
 	uint64		request;
@@ -228,6 +228,14 @@ sa_run(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 				 errmsg("stream_agg.run() cannot run inside a transaction block"),
 				 errdetail("It waits for other transactions, whose results a transaction block might not see.")));
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("arguments of stream_agg.run() cannot be null")));
+	relid = PG_GETARG_OID(0);
+	until = DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval,
+													TimestampTzGetDatum(GetCurrentTimestamp()),
+													PG_GETARG_DATUM(1)));
 	PreventCommandDuringRecovery("stream_agg.run()");
 	sa_slot_require();
 	stream = stream_of_argument(relid);
@@ -263,14 +271,21 @@ put_line(ReturnSetInfo *rsinfo, const char *line)
 static void
 explain_plan(ReturnSetInfo *rsinfo, SaQuery *query)
 {
-	char	   *sql = pg_get_querydef(copyObject(query->below), false);
+	ExplainState *es = NewExplainState();
+	QueryDesc  *desc = CreateQueryDesc(sa_query_plan(query), "stream_agg batch", GetActiveSnapshot(), InvalidSnapshot,
+									   None_Receiver, NULL, NULL, 0);
+	char	   *line;
+	char	   *rest = NULL;
 
-	if (SPI_connect() != SPI_OK_CONNECT ||
-		SPI_execute(psprintf("EXPLAIN (COSTS OFF) %s", sql), false, 0) != SPI_OK_UTILITY)
-		elog(ERROR, "could not explain the query of the batch");
-	for (uint64 i = 0; i < SPI_processed; i++)
-		put_line(rsinfo, psprintf("  %s", SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1)));
-	SPI_finish();
+	es->costs = false;
+	ExplainBeginOutput(es);
+	ExecutorStart(desc, EXEC_FLAG_EXPLAIN_ONLY);
+	ExplainPrintPlan(es, desc);
+	ExecutorEnd(desc);
+	FreeQueryDesc(desc);
+	ExplainEndOutput(es);
+	for (line = strtok_r(es->str->data, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+		put_line(rsinfo, psprintf("  %s", line));
 }
 
 static void
@@ -289,7 +304,7 @@ static void
 explain_view(ReturnSetInfo *rsinfo, SaViewConfig *config)
 {
 	SaViewOptions options;
-	SaQuery    *query = sa_query_load(config->definition);
+	SaQuery    *query = sa_query_load(config->definition, GetUserId());
 
 	sa_option_view(config->options, &options);
 	put_line(rsinfo, psprintf("Continuous view \"%s\" on stream \"%s\"", get_rel_name(config->view),
@@ -413,10 +428,12 @@ sa_forget_database(PG_FUNCTION_ARGS)
 	Datum		value = (Datum) 0;
 	bool		isnull = true;
 
-	if (!CALLED_AS_TRIGGER(fcinfo))
+	if (!CALLED_AS_TRIGGER(fcinfo) || !TRIGGER_FIRED_FOR_ROW(data->tg_event) ||
+		!TRIGGER_FIRED_BEFORE(data->tg_event) || !TRIGGER_FIRED_BY_INSERT(data->tg_event) ||
+		RelationGetRelid(data->tg_relation) != sa_catalog_relation("view_config"))
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("stream_agg.forget_database() must be called as a trigger")));
+				 errmsg("stream_agg.forget_database() must be called as a trigger of view_config")));
 	column = SPI_fnumber(data->tg_relation->rd_att, "database");
 	return PointerGetDatum(heap_modify_tuple_by_cols(data->tg_trigtuple, data->tg_relation->rd_att, 1, &column, &value,
 													 &isnull));

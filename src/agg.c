@@ -14,10 +14,12 @@
 #include "catalog/pg_type.h"
 #include "access/transam.h"
 #include "executor/executor.h"
+#include "miscadmin.h"
 #include "nodes/execnodes.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "parser/parse_agg.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/expandeddatum.h"
@@ -27,6 +29,7 @@
 #include "utils/syscache.h"
 
 #include "agg.h"
+#include "compat.h"
 
 struct SaAgg
 {
@@ -118,6 +121,36 @@ load_init(SaAgg *agg, HeapTuple tuple)
 }
 
 static void
+check_execute(Oid function, Oid role, ObjectType type)
+{
+	AclResult	result = sa_function_aclcheck(function, role);
+
+	if (result != ACLCHECK_OK)
+		aclcheck_error(result, type, get_func_name(function));
+}
+
+/* As the executor does: the caller may run the aggregate, and its owner the functions it is made of. */
+static void
+check_rights(Oid aggfn, Form_pg_aggregate form)
+{
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(aggfn));
+	Oid			owner;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for function %u", aggfn);
+	owner = ((Form_pg_proc) GETSTRUCT(tuple))->proowner;
+	ReleaseSysCache(tuple);
+	check_execute(aggfn, GetUserId(), OBJECT_AGGREGATE);
+	check_execute(form->aggtransfn, owner, OBJECT_FUNCTION);
+	if (OidIsValid(form->aggfinalfn))
+		check_execute(form->aggfinalfn, owner, OBJECT_FUNCTION);
+	if (OidIsValid(form->aggserialfn))
+		check_execute(form->aggserialfn, owner, OBJECT_FUNCTION);
+	if (OidIsValid(form->aggdeserialfn))
+		check_execute(form->aggdeserialfn, owner, OBJECT_FUNCTION);
+}
+
+static void
 load_functions(SaAgg *agg, Form_pg_aggregate form, Oid *inputs, int ninputs)
 {
 	Aggref	   *ref = agg->ref;
@@ -159,6 +192,7 @@ sa_agg_create(Aggref *aggref, List *columns, AttrNumber filter)
 	Form_pg_aggregate form = lookup(aggref->aggfnoid, &tuple);
 	ListCell   *lc;
 
+	check_rights(aggref->aggfnoid, form);
 	agg->ref = copyObject(aggref);
 	agg->filter = filter;
 	foreach(lc, columns)
@@ -194,6 +228,8 @@ sa_agg_run_create(MemoryContext cxt)
 	run->aggstate = makeNode(AggState);
 	run->states = makeNode(ExprContext);
 	run->scratch = makeNode(ExprContext);
+	run->states->ecxt_per_query_memory = cxt;
+	run->scratch->ecxt_per_query_memory = cxt;
 	run->aggstate->curaggcontext = run->states;
 	run->aggstate->tmpcontext = run->scratch;
 	MemoryContextSwitchTo(old);
@@ -322,12 +358,12 @@ serialize(SaAgg *agg, SaAggRun *run, Datum state)
 	return state;
 }
 
-/* The state comes to live in the window's context. */
+/* The state comes to live in this context. */
 static Datum
-deserialize(SaAgg *agg, SaAggRun *run, Datum bytes)
+deserialize(SaAgg *agg, SaAggRun *run, Datum bytes, MemoryContext cxt)
 {
 	LOCAL_FCINFO(call, 2);
-	MemoryContext old = MemoryContextSwitchTo(run->states->ecxt_per_tuple_memory);
+	MemoryContext old = MemoryContextSwitchTo(cxt);
 
 	InitFunctionCallInfoData(*call, &agg->deserial, 2, InvalidOid, (fmNodePtr) run->aggstate, NULL);
 	call->args[0].value = bytes;
@@ -348,7 +384,7 @@ state_for_final(SaAgg *agg, SaAggRun *run, const SaTrans *trans)
 	if (trans->isnull)
 		return (Datum) 0;
 	if (agg->copy_for_final && agg->transtype == INTERNALOID)
-		return deserialize(agg, run, serialize(agg, run, trans->value));
+		return deserialize(agg, run, serialize(agg, run, trans->value), CurrentMemoryContext);
 	if (agg->copy_for_final)
 		return datumCopy(trans->value, agg->transbyval, agg->translen);
 	return MakeExpandedObjectReadOnly(trans->value, trans->isnull, agg->translen);
@@ -417,7 +453,7 @@ sa_agg_read(SaAgg *agg, SaAggRun *run, SaTrans *trans, StringInfo in)
 		SaCodec		bytes = {.kind = SA_CODEC_BYTES};
 
 		value = sa_codec_get(&bytes, in, &trans->isnull);
-		trans->value = trans->isnull ? (Datum) 0 : deserialize(agg, run, value);
+		trans->value = trans->isnull ? (Datum) 0 : deserialize(agg, run, value, run->states->ecxt_per_tuple_memory);
 	}
 }
 

@@ -12,15 +12,20 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/xact.h"
+#include "catalog/dependency.h"
+#include "catalog/index.h"
 #include "catalog/indexing.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
+#include "commands/extension.h"
 #include "commands/sequence.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/relcache.h"
@@ -54,19 +59,77 @@ enum
 	Natts_pos = Anum_pos_counters + SA_NCOUNTERS - 1
 };
 
+/* --- finding our tables --- */
+
+/* What sa_catalog_relation has found; emptied by any invalidation that may concern it. */
+typedef struct KnownRelation
+{
+	char		name[NAMEDATALEN];
+	Oid			relid;
+} KnownRelation;
+
+static KnownRelation known[16];
+static int	nknown = 0;
+
+static void
+forget_known(Datum arg, Oid relid)
+{
+	for (int i = 0; i < nknown; i++)
+		if (!OidIsValid(relid) || known[i].relid == relid)
+		{
+			nknown = 0;
+			return;
+		}
+}
+
+/* A relation of the extension's, or an index of one. */
+static bool
+is_extensions(Oid relid)
+{
+	if (get_rel_relkind(relid) == RELKIND_INDEX)
+		relid = IndexGetRelation(relid, true);
+	return getExtensionOfObject(RelationRelationId, relid) == get_extension_oid("stream_agg", true);
+}
+
+/*
+ * OID of a relation of the extension, InvalidOid when there is none.  A relation that merely has the same
+ * name, in a database without the extension, is somebody else's.
+ */
+static Oid
+find_relation(const char *name)
+{
+	static bool registered = false;
+	Oid			nsp;
+	Oid			relid;
+
+	for (int i = 0; i < nknown; i++)
+		if (strcmp(known[i].name, name) == 0)
+			return known[i].relid;
+	if (!registered)
+		CacheRegisterRelcacheCallback(forget_known, (Datum) 0);
+	registered = true;
+	nsp = get_namespace_oid("stream_agg", true);
+	relid = OidIsValid(nsp) ? get_relname_relid(name, nsp) : InvalidOid;
+	if (!OidIsValid(relid) || !is_extensions(relid))
+		return InvalidOid;
+	if (nknown < lengthof(known))
+	{
+		strlcpy(known[nknown].name, name, NAMEDATALEN);
+		known[nknown++].relid = relid;
+	}
+	return relid;
+}
+
 bool
 sa_catalog_exists(void)
 {
-	Oid			nsp = get_namespace_oid("stream_agg", true);
-
-	return OidIsValid(nsp) && OidIsValid(get_relname_relid("view_config", nsp));
+	return OidIsValid(find_relation("view_config"));
 }
 
 Oid
 sa_catalog_relation(const char *name)
 {
-	Oid			nsp = get_namespace_oid("stream_agg", true);
-	Oid			relid = OidIsValid(nsp) ? get_relname_relid(name, nsp) : InvalidOid;
+	Oid			relid = find_relation(name);
 
 	if (!OidIsValid(relid))
 		ereport(ERROR,
@@ -383,5 +446,32 @@ sa_catalog_forget_stream(Oid stream)
 
 	for (int i = 0; i < lengthof(tables); i++)
 		delete_of_stream(tables[i], "stream", stream);
+	CommandCounterIncrement();
+}
+
+void
+sa_catalog_count_dropped(Oid stream, int64 letters)
+{
+	Relation	rel = table_open(sa_catalog_relation("stream_counter"), RowExclusiveLock);
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	old;
+	HeapTuple	tuple;
+	Datum		values[2] = {ObjectIdGetDatum(stream), Int64GetDatum(letters)};
+	bool		nulls[2] = {false, false};
+	bool		isnull;
+
+	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(stream));
+	scan = systable_beginscan(rel, InvalidOid, false, NULL, 1, &key);
+	old = systable_getnext(scan);
+	if (HeapTupleIsValid(old))
+		values[1] = Int64GetDatum(letters + DatumGetInt64(heap_getattr(old, 2, RelationGetDescr(rel), &isnull)));
+	tuple = heap_form_tuple(RelationGetDescr(rel), values, nulls);
+	if (HeapTupleIsValid(old))
+		CatalogTupleUpdate(rel, &old->t_self, tuple);
+	else
+		CatalogTupleInsert(rel, tuple);
+	systable_endscan(scan);
+	table_close(rel, NoLock);
 	CommandCounterIncrement();
 }

@@ -77,6 +77,9 @@ extern void sa_catalog_insert_view(const SaViewConfig *config);
 extern void sa_catalog_set_status(Oid view, const char *status, const char *message);
 extern void sa_catalog_delete_view(Oid view);
 
+/* So many dead letters of the stream had to make room for newer ones. */
+extern void sa_catalog_count_dropped(Oid stream, int64 letters);
+
 /* A stream is being dropped: everything kept about it goes. */
 extern void sa_catalog_forget_stream(Oid stream);
 

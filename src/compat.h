@@ -62,21 +62,22 @@
 
 /* 16: the executor is told of permission infos; 18: and of relations left after pruning. */
 #if PG_VERSION_NUM >= 180000
-#define sa_init_range_table(estate, rte) \
+#define sa_init_range_table(estate, rte, columns) \
 	do { \
 		List	   *perminfos = NIL; \
-		(void) addRTEPermissionInfo(&perminfos, rte); \
+		addRTEPermissionInfo(&perminfos, rte)->updatedCols = (columns); \
 		ExecInitRangeTable(estate, list_make1(rte), perminfos, bms_make_singleton(1)); \
 	} while (0)
 #elif PG_VERSION_NUM >= 160000
-#define sa_init_range_table(estate, rte) \
+#define sa_init_range_table(estate, rte, columns) \
 	do { \
 		List	   *perminfos = NIL; \
-		(void) addRTEPermissionInfo(&perminfos, rte); \
+		addRTEPermissionInfo(&perminfos, rte)->updatedCols = (columns); \
 		ExecInitRangeTable(estate, list_make1(rte), perminfos); \
 	} while (0)
 #else
-#define sa_init_range_table(estate, rte) ExecInitRangeTable(estate, list_make1(rte))
+#define sa_init_range_table(estate, rte, columns) \
+	((rte)->updatedCols = (columns), ExecInitRangeTable(estate, list_make1(rte)))
 #endif
 
 /* 16: object_ownercheck replaces one function per catalog. */
@@ -100,11 +101,43 @@
 #define sa_epq_init(epq, estate) EvalPlanQualInit(epq, estate, NULL, NIL, -1)
 #endif
 
+/* 18: ReplaceVarsFromTargetList is told of the result relation. */
+#if PG_VERSION_NUM >= 180000
+#define sa_replace_vars(node, varno, rte, targets, has_sublinks) \
+	ReplaceVarsFromTargetList(node, varno, 0, rte, targets, 0, REPLACEVARS_REPORT_ERROR, 0, has_sublinks)
+#else
+#define sa_replace_vars(node, varno, rte, targets, has_sublinks) \
+	ReplaceVarsFromTargetList(node, varno, 0, rte, targets, REPLACEVARS_REPORT_ERROR, 0, has_sublinks)
+#endif
+
+/* 16: aclchecks became one function. */
+#if PG_VERSION_NUM >= 160000
+#define sa_function_aclcheck(fn, role) object_aclcheck(ProcedureRelationId, fn, role, ACL_EXECUTE)
+#define sa_database_ownercheck(db, role) object_ownercheck(DatabaseRelationId, db, role)
+#else
+#define sa_function_aclcheck(fn, role) pg_proc_aclcheck(fn, role, ACL_EXECUTE)
+#define sa_database_ownercheck(db, role) pg_database_ownercheck(db, role)
+#endif
+
+/* 16: VACUUM can leave the main table out, and statistics of the database. */
+#if PG_VERSION_NUM >= 160000
+#define SA_VACUUM_OPTIONS \
+	(VACOPT_VACUUM | VACOPT_SKIP_LOCKED | VACOPT_PROCESS_MAIN | VACOPT_PROCESS_TOAST | VACOPT_SKIP_DATABASE_STATS)
+#else
+#define SA_VACUUM_OPTIONS (VACOPT_VACUUM | VACOPT_SKIP_LOCKED | VACOPT_PROCESS_TOAST)
+#endif
+
 /* 16: vacuum() is given its memory context. */
 #if PG_VERSION_NUM >= 160000
 #define sa_vacuum(relations, params, cxt) vacuum(relations, params, NULL, cxt, true)
 #else
 #define sa_vacuum(relations, params, cxt) vacuum(relations, params, NULL, true)
+#endif
+
+/* 18: EXPLAIN's state and format got their own headers. */
+#if PG_VERSION_NUM >= 180000
+#include "commands/explain_format.h"
+#include "commands/explain_state.h"
 #endif
 
 /* 18: ExecutorRun lost execute_once. */

@@ -20,6 +20,7 @@
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_constraint.h"
+#include "catalog/pg_database.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_trigger.h"
 #include "commands/dbcommands.h"
@@ -39,6 +40,7 @@
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/ruleutils.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
@@ -69,11 +71,11 @@ typedef struct NewView
 	CreateTableAsStmt *stmt;
 	Query	   *query;
 	SaQuery    *split;
+	List	   *columns;		/* of ColumnDef */
 	List	   *option_defs;	/* the view's own */
 	List	   *storage_defs;	/* the result table's */
 	SaViewOptions options;
 	int			id;
-	Oid			owner;
 	Oid			definition;
 	Oid			result;
 	Oid			state;
@@ -221,7 +223,8 @@ create_definition(NewView *new)
 	create->relation->relpersistence = RELPERSISTENCE_PERMANENT;
 	create->tableElts = column_definitions(new);
 	create->oncommit = ONCOMMIT_NOOP;
-	new->definition = DefineRelation(create, RELKIND_VIEW, new->owner, NULL, NULL).objectId;
+	new->columns = create->tableElts;
+	new->definition = DefineRelation(create, RELKIND_VIEW, InvalidOid, NULL, NULL).objectId;
 	CommandCounterIncrement();
 	StoreViewQuery(new->definition, copyObject(new->query), false);
 	CommandCounterIncrement();
@@ -267,14 +270,36 @@ storage_options(NewView *new)
 	return sql.data;
 }
 
+/* A column as CREATE TABLE wants it. */
+static void
+append_column(StringInfo sql, ColumnDef *column)
+{
+	Oid			collation = column->collOid;
+
+	appendStringInfo(sql, "%s %s", quote_identifier(column->colname),
+					 format_type_extended(column->typeName->typeOid, column->typeName->typemod,
+										  FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY));
+	if (OidIsValid(collation) && collation != get_typcollation(column->typeName->typeOid))
+		appendStringInfo(sql, " COLLATE %s", generate_collation_name(collation));
+}
+
 static void
 create_result_table(NewView *new)
 {
 	IntoClause *into = new->stmt->into;
 	StringInfoData sql;
+	const char *separator = "";
+	ListCell   *lc;
 
 	initStringInfo(&sql);
-	appendStringInfo(&sql, "CREATE TABLE %s (LIKE stream_agg.definition_%d)", new->name, new->id);
+	appendStringInfo(&sql, "CREATE TABLE %s (", new->name);
+	foreach(lc, new->columns)
+	{
+		appendStringInfoString(&sql, separator);
+		append_column(&sql, lfirst(lc));
+		separator = ", ";
+	}
+	appendStringInfoChar(&sql, ')');
 	if (into->accessMethod)
 		appendStringInfo(&sql, " USING %s", quote_identifier(into->accessMethod));
 	appendStringInfoString(&sql, storage_options(new));
@@ -330,7 +355,10 @@ create_guard(NewView *new)
 					 " FOR EACH STATEMENT EXECUTE FUNCTION stream_agg.guard()", new->name));
 }
 
-/* The state log, for aggregates whose result is not their state. */
+/*
+ * The state log, for aggregates whose result is not their state.  Like the definition it belongs to the
+ * extension's owner: its bytes are trusted.
+ */
 static void
 create_state(NewView *new)
 {
@@ -340,8 +368,6 @@ create_state(NewView *new)
 					 " window_end bigint NOT NULL, data bytea NOT NULL)"
 					 " WITH (toast_tuple_target = 8160, autovacuum_vacuum_scale_factor = 0.2)", new->id));
 	run_sql(psprintf("ALTER TABLE stream_agg.state_%d ALTER data SET STORAGE EXTERNAL", new->id));
-	run_sql(psprintf("ALTER TABLE stream_agg.state_%d OWNER TO %s", new->id,
-					 quote_identifier(GetUserNameFromId(new->owner, false))));
 	new->state = get_relname_relid(psprintf("state_%d", new->id), get_namespace_oid(NAMESPACE, false));
 }
 
@@ -428,7 +454,7 @@ create_parts(NewView *new)
 static void
 create_view(CreateTableAsStmt *stmt, const char *query_string)
 {
-	NewView		new = {.stmt = stmt, .query = copyObject(castNode(Query, stmt->query)), .owner = GetUserId()};
+	NewView		new = {.stmt = stmt, .query = castNode(Query, stmt->query)};
 	ParseState *pstate = make_parsestate(NULL);
 	RangeVar   *rel = stmt->into->rel;
 	Oid			nsp;
@@ -702,62 +728,76 @@ check_trigger(CreateTrigStmt *trigger)
 					  "The worker writes row by row; use a row trigger.");
 }
 
-/* Owner changes must reach the parts that are no longer visible. */
-static void
-follow_owner(AlterTableStmt *alter)
-{
-	SaViewConfig *config = view_of_rangevar(alter->relation);
-	ListCell   *lc;
-
-	if (config == NULL)
-		return;
-	foreach(lc, alter->cmds)
-	{
-		if (lfirst_node(AlterTableCmd, lc)->subtype == AT_ChangeOwner)
-		{
-			Relation	rel = table_open(config->view, AccessShareLock);
-			Oid			owner = rel->rd_rel->relowner;
-
-			table_close(rel, NoLock);
-			ATExecChangeOwner(config->definition, owner, true, AccessExclusiveLock);
-			if (OidIsValid(config->state))
-				ATExecChangeOwner(config->state, owner, true, AccessExclusiveLock);
-			return;
-		}
-	}
-}
-
 /* --- databases: our workers leave first --- */
 
+static bool
+owns_database(Oid database)
+{
+	return OidIsValid(database) && (superuser() || sa_database_ownercheck(database, GetUserId()));
+}
+
+/* Whether CREATE DATABASE may copy this one; PostgreSQL checks the rest. */
+static bool
+may_copy_database(Oid database)
+{
+	HeapTuple	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(database));
+	bool		template;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	template = ((Form_pg_database) GETSTRUCT(tuple))->datistemplate;
+	ReleaseSysCache(tuple);
+	return owns_database(database) || (template && have_createdb_privilege());
+}
+
+static bool
+may_drop_extension(void)
+{
+	return superuser() || GetUserId() == extension_owner();
+}
+
+static Oid
+owned_database(const char *name)
+{
+	Oid			database = get_database_oid(name, true);
+
+	return owns_database(database) ? database : InvalidOid;
+}
+
+/* The database that workers must leave for this command, if its user may give it at all. */
 static Oid
 database_to_leave(Node *stmt)
 {
 	ListCell   *lc;
+	Oid			database;
 
 	switch (nodeTag(stmt))
 	{
 		case T_DropdbStmt:
-			return get_database_oid(((DropdbStmt *) stmt)->dbname, true);
+			return owned_database(((DropdbStmt *) stmt)->dbname);
 		case T_RenameStmt:
 			if (((RenameStmt *) stmt)->renameType == OBJECT_DATABASE)
-				return get_database_oid(((RenameStmt *) stmt)->subname, true);
+				return owned_database(((RenameStmt *) stmt)->subname);
 			break;
 		case T_AlterDatabaseStmt:
 			foreach(lc, ((AlterDatabaseStmt *) stmt)->options)
 				if (strcmp(lfirst_node(DefElem, lc)->defname, "tablespace") == 0)
-					return get_database_oid(((AlterDatabaseStmt *) stmt)->dbname, true);
+					return owned_database(((AlterDatabaseStmt *) stmt)->dbname);
 			break;
 		case T_CreatedbStmt:
 			foreach(lc, ((CreatedbStmt *) stmt)->options)
 				if (strcmp(lfirst_node(DefElem, lc)->defname, "template") == 0)
-					return get_database_oid(defGetString(lfirst(lc)), true);
+				{
+					database = get_database_oid(defGetString(lfirst(lc)), true);
+					return may_copy_database(database) ? database : InvalidOid;
+				}
 			break;
 		case T_DropStmt:
 
 			/* It locks what workers lock, in another order. */
 			if (((DropStmt *) stmt)->removeType == OBJECT_EXTENSION)
 				foreach(lc, ((DropStmt *) stmt)->objects)
-					if (strcmp(strVal(lfirst(lc)), "stream_agg") == 0)
+					if (strcmp(strVal(lfirst(lc)), "stream_agg") == 0 && sa_catalog_exists() && may_drop_extension())
 						return MyDatabaseId;
 			break;
 		default:
@@ -780,7 +820,7 @@ before_command(Node *stmt, const char *query_string)
 
 				if (create->objtype != OBJECT_MATVIEW || !has_our_options(create->into->options))
 					return false;
-				create_view(create, query_string);
+				create_view(copyObject(create), query_string);	/* it may be a cached plan's */
 				return true;
 			}
 		case T_AlterTableStmt:
@@ -802,6 +842,16 @@ before_command(Node *stmt, const char *query_string)
 	}
 }
 
+/* What a prepared transaction wanted of the workers is not known any more: look at every stream anew. */
+static void
+wake_prepared(void)
+{
+	ListCell   *lc;
+
+	foreach(lc, sa_catalog_running_streams())
+		sa_slot_want_at_commit(lfirst_oid(lc));
+}
+
 static void
 after_command(Node *stmt)
 {
@@ -811,7 +861,6 @@ after_command(Node *stmt)
 			sa_ddl_stream_created((CreateForeignTableStmt *) stmt);
 			break;
 		case T_AlterTableStmt:
-			follow_owner((AlterTableStmt *) stmt);
 			sa_ddl_stream_altered((AlterTableStmt *) stmt);
 			break;
 		case T_RenameStmt:
@@ -819,7 +868,7 @@ after_command(Node *stmt)
 			break;
 		case T_TransactionStmt:
 			if (((TransactionStmt *) stmt)->kind == TRANS_STMT_COMMIT_PREPARED)
-				sa_slot_wake_database(MyDatabaseId);
+				wake_prepared();
 			break;
 		default:
 			break;
@@ -858,7 +907,7 @@ process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tre
 	}
 	database = database_to_leave(stmt);
 	if (OidIsValid(database))
-		sa_slot_block_database(database);	/* until the end of the transaction */
+		sa_slot_block_database(database, IsA(stmt, DropdbStmt));	/* until the end of the transaction */
 	next(pstmt, query_string, read_only_tree, context, params, env, dest, qc);
 	after_command(stmt);
 }

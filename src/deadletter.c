@@ -14,8 +14,9 @@
 #include "catalog/indexing.h"
 #include "catalog/pg_type.h"
 #include "commands/sequence.h"
-#include "executor/spi.h"
 #include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/hsearch.h"
@@ -23,6 +24,7 @@
 #include "utils/fmgroids.h"
 #include "utils/fmgrprotos.h"
 #include "utils/rel.h"
+#include "utils/resowner.h"
 #include "utils/timestamp.h"
 #include "utils/typcache.h"
 
@@ -79,15 +81,59 @@ sa_deadletter_init(void)
 							PGC_SIGHUP, 0, NULL, NULL, NULL);
 }
 
-/* The event as a jsonb object. */
+/*
+ * The event as a jsonb object, of the columns that the current user may read; in CurrentMemoryContext.
+ */
 static Datum
 payload_of(SaBatch *batch, SaEvent *event)
 {
 	TupleDesc	desc = lookup_rowtype_tupdesc_copy(get_rel_type_id(batch->stream), -1);
-	HeapTuple	tuple = heap_form_tuple(desc, event->values, event->nulls);
-	Datum		json = DirectFunctionCall1(row_to_json, heap_copy_tuple_as_datum(tuple, desc));
+	bool	   *nulls = palloc(sizeof(bool) * desc->natts);
+	bool		all = pg_class_aclcheck(batch->stream, GetUserId(), ACL_SELECT) == ACLCHECK_OK;
+	HeapTuple	tuple;
+	Datum		json;
 
+	for (int i = 0; i < desc->natts; i++)
+		nulls[i] = event->nulls[i] || (!all && pg_attribute_aclcheck(batch->stream, i + 1, GetUserId(),
+																	 ACL_SELECT) != ACLCHECK_OK);
+	tuple = heap_form_tuple(desc, event->values, nulls);
+	json = DirectFunctionCall1(row_to_json, heap_copy_tuple_as_datum(tuple, desc));
 	return DirectFunctionCall1(jsonb_in, CStringGetDatum(TextDatumGetCString(json)));
+}
+
+/*
+ * The payload, or NULL and why there is none: a value that JSON cannot hold, or a cast that raises, must
+ * not stop the stream.
+ */
+static void
+make_payload(SaDeadLetter *letter, SaBatch *batch, SaEvent *event)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(cxt);
+	PG_TRY();
+	{
+		letter->payload = payload_of(batch, event);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(cxt);
+		error = CopyErrorData();
+		if (ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
+			PG_RE_THROW();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		letter->message = letter->message ? psprintf("%s (no payload: %s)", letter->message, error->message) :
+			psprintf("no payload: %s", error->message);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(cxt);
+	CurrentResourceOwner = owner;
 }
 
 SaDeadLetter *
@@ -104,7 +150,7 @@ sa_deadletter_make(SaBatch *batch, int ordinal, Oid view, const char *reason, co
 	letter->position = event->position;
 	letter->time = event->time;
 	letter->arrival = event->arrival;
-	letter->payload = payload_of(batch, event);
+	make_payload(letter, batch, event);
 	return letter;
 }
 
@@ -157,6 +203,7 @@ insert_letter(Relation rel, CatalogIndexState indexes, Oid ids, Oid stream, SaDe
 		values[Anum_letter_message - 1] = CStringGetTextDatum(letter->message);
 	nulls[Anum_letter_message - 1] = letter->message == NULL;
 	values[Anum_letter_payload - 1] = letter->payload;
+	nulls[Anum_letter_payload - 1] = letter->payload == (Datum) 0;
 	tuple = heap_form_tuple(RelationGetDescr(rel), values, nulls);
 	CatalogTupleInsertWithInfo(rel, tuple, indexes);
 	heap_freetuple(tuple);
@@ -188,11 +235,26 @@ insert_letters(Oid stream, List *letters)
 	return inserted;
 }
 
-static void
-run(const char *sql, int nargs, Oid *types, Datum *values, int expected)
+static SysScanDesc
+begin_letters(Relation rel, Oid stream, ScanKey key)
 {
-	if (SPI_execute_with_args(sql, nargs, types, values, NULL, false, 0) != expected)
-		elog(ERROR, "SPI failed: %s", sql);
+	ScanKeyInit(key, Anum_letter_stream, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(stream));
+	return systable_beginscan(rel, InvalidOid, false, NULL, 1, key);
+}
+
+static int64
+count_letters(Oid stream)
+{
+	Relation	rel = table_open(sa_catalog_relation("dead_letter"), AccessShareLock);
+	ScanKeyData key;
+	SysScanDesc scan = begin_letters(rel, stream, &key);
+	int64		count = 0;
+
+	while (HeapTupleIsValid(systable_getnext(scan)))
+		count++;
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return count;
 }
 
 /* How many letters the stream has; counted once in this process. */
@@ -200,8 +262,7 @@ static LetterCount *
 letter_count(Oid stream)
 {
 	LetterCount *entry;
-	bool		found;
-	bool		isnull;
+	int64		count;
 
 	if (counts == NULL)
 	{
@@ -209,31 +270,38 @@ letter_count(Oid stream)
 
 		counts = hash_create("stream_agg dead letters", 16, &ctl, HASH_ELEM | HASH_BLOBS);
 	}
-	entry = hash_search(counts, &stream, HASH_ENTER, &found);
-	if (!found)
-	{
-		Oid			type = OIDOID;
-		Datum		value = ObjectIdGetDatum(stream);
-
-		entry->count = 0;
-		run("SELECT count(*) FROM stream_agg.dead_letter WHERE stream = $1", 1, &type, &value, SPI_OK_SELECT);
-		entry->count = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-	}
+	entry = hash_search(counts, &stream, HASH_FIND, NULL);
+	if (entry)
+		return entry;
+	count = count_letters(stream);
+	entry = hash_search(counts, &stream, HASH_ENTER, NULL);
+	entry->count = count;
 	return entry;
 }
 
-static void
-drop_oldest(Oid stream, int64 excess)
+/* Delete the oldest letters of the stream, by id; how many were there to delete. */
+static int64
+delete_oldest(Oid stream, int64 excess)
 {
-	Oid			types[] = {OIDOID, INT8OID};
-	Datum		values[] = {ObjectIdGetDatum(stream), Int64GetDatum(excess)};
+	Relation	rel = table_open(sa_catalog_relation("dead_letter"), RowExclusiveLock);
+	Relation	index = index_open(sa_catalog_relation("dead_letter_stream"), AccessShareLock);
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	int64		deleted = 0;
 
-	run("DELETE FROM stream_agg.dead_letter WHERE id IN"
-		" (SELECT id FROM stream_agg.dead_letter WHERE stream = $1 ORDER BY id LIMIT $2)",
-		2, types, values, SPI_OK_DELETE);
-	run("INSERT INTO stream_agg.stream_counter AS c (stream, dead_letters_dropped) VALUES ($1, $2)"
-		" ON CONFLICT (stream) DO UPDATE SET dead_letters_dropped = c.dead_letters_dropped + excluded.dead_letters_dropped",
-		2, types, values, SPI_OK_INSERT);
+	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(stream));
+	scan = systable_beginscan_ordered(rel, index, NULL, 1, &key);
+	while (deleted < excess && HeapTupleIsValid(tuple = systable_getnext_ordered(scan, ForwardScanDirection)))
+	{
+		CatalogTupleDelete(rel, &tuple->t_self);
+		deleted++;
+	}
+	systable_endscan_ordered(scan);
+	index_close(index, NoLock);
+	table_close(rel, NoLock);
+	CommandCounterIncrement();
+	return deleted;
 }
 
 void
@@ -243,8 +311,6 @@ sa_deadletter_write(Oid stream, List *letters)
 
 	if (letters == NIL)
 		return;
-	if (SPI_connect() != SPI_OK_CONNECT)
-		elog(ERROR, "SPI_connect failed");
 	entry = letter_count(stream);
 	entry->count += insert_letters(stream, letters);
 
@@ -253,8 +319,7 @@ sa_deadletter_write(Oid stream, List *letters)
 	{
 		int64		excess = entry->count - dead_letter_limit + dead_letter_limit / 100;
 
-		drop_oldest(stream, excess);
+		sa_catalog_count_dropped(stream, delete_oldest(stream, excess));
 		entry->count -= excess;
 	}
-	SPI_finish();
 }

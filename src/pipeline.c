@@ -12,10 +12,10 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "catalog/pg_class.h"
+#include "commands/trigger.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
-#include "utils/acl.h"
 #include "utils/datum.h"
 #include "utils/guc.h"
 #include "utils/hsearch.h"
@@ -26,13 +26,14 @@
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 #include "commands/defrem.h"
-#include "access/htup_details.h"
 
 #include "commit.h"
 #include "deadletter.h"
+#include "owner.h"
 #include "pipeline.h"
 #include "watermark.h"
 
+#define MAX_MESSAGE 1000			/* bytes of an error kept with the view */
 #define BLOCK_ROWS 64			/* folded together, so that their groups can be fetched ahead */
 
 static int	state_memory = 256 * 1024;	/* kB */
@@ -87,8 +88,12 @@ sa_pipeline_init(void)
 void
 sa_pipeline_configure(SaView *view, SaViewConfig *config, const SaStreamOptions *stream)
 {
-	MemoryContext old = MemoryContextSwitchTo(view->cxt);
+	MemoryContext old;
 
+	if (view->config_cxt == NULL)
+		view->config_cxt = AllocSetContextCreate(view->cxt, "stream_agg view options", ALLOCSET_SMALL_SIZES);
+	MemoryContextReset(view->config_cxt);
+	old = MemoryContextSwitchTo(view->config_cxt);
 	view->config = palloc(sizeof(SaViewConfig));
 	*view->config = *config;
 	view->config->status = pstrdup(config->status);
@@ -127,32 +132,43 @@ sa_pipeline_open(SaViewConfig *config, const SaStreamOptions *stream, MemoryCont
 	return view;
 }
 
-void
-sa_pipeline_close(SaView *view)
+/* What was split and planned for the owner as he was; the state stays. */
+static void
+unload_view(SaView *view)
 {
 	if (view->result)
 		sa_result_free(view->result);
 	if (view->query)
 		sa_query_free(view->query);
+	view->result = NULL;
+	view->query = NULL;
+}
+
+void
+sa_pipeline_close(SaView *view)
+{
+	unload_view(view);
 	MemoryContextDelete(view->cxt);
 }
 
-/* Split the query and prepare state and result; as the owner. */
+/* Split the query and prepare state and result; as the owner, anew when there is another one. */
 static void
 load_view(SaView *view)
 {
 	MemoryContext old;
-	SaQuery    *query;
 
-	if (view->result)
+	if (view->result && view->owner == GetUserId())
 		return;
+	unload_view(view);
+	view->owner = GetUserId();
 	old = MemoryContextSwitchTo(view->cxt);
-	query = sa_query_load(view->config->definition);
-	if (!query->transform && view->state == NULL)
-		view->state = sa_state_create(query, view->options.output_mode, view->config->view, view->config->state,
+	view->query = sa_query_load(view->config->definition, view->owner);
+	if (view->state)
+		sa_state_set_query(view->state, view->query);
+	else if (!view->query->transform)
+		view->state = sa_state_create(view->query, view->options.output_mode, view->config->view, view->config->state,
 									  view->cxt);
-	view->query = query;
-	view->result = sa_result_create(query, view->config->view, view->cxt);
+	view->result = sa_result_create(view->query, view->config->view, view->cxt);
 	MemoryContextSwitchTo(old);
 }
 
@@ -215,7 +231,12 @@ window_of_row(Part *part, int ordinal, const Datum *row, const bool *nulls)
 		}
 	}
 	part->outcomes[ordinal] = SA_OUTCOME_ACCEPTED;
-	return part->kind == RUN_QUERY ? NULL : sa_state_window(part->view->state, start, end);
+	if (part->kind == RUN_QUERY)
+	{
+		(void) sa_state_hash(part->view->state, row, nulls);	/* a key may be refused */
+		return NULL;
+	}
+	return sa_state_window(part->view->state, start, end);
 }
 
 /* Fold the rows gathered so far; their groups' memory is asked for well before it is needed. */
@@ -316,19 +337,6 @@ check_running(Part *part)
 	}
 	part->stopped = true;
 	return false;
-}
-
-static Oid
-owner_of(Oid relid)
-{
-	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
-	Oid			owner;
-
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for relation %u", relid);
-	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
-	ReleaseSysCache(tuple);
-	return owner;
 }
 
 /* The settings under which the view was created. */
@@ -502,26 +510,33 @@ run_as_owner(Part *part, int lo, int hi)
 	return letters;
 }
 
+/*
+ * Deferred constraints of result tables fail inside the view's own part, not at commit, whatever a
+ * neighbour's trigger has set.
+ */
+static void
+constraints_immediate(void)
+{
+	ConstraintsSetStmt stmt = {.type = T_ConstraintsSetStmt, .constraints = NIL, .deferred = false};
+
+	AfterTriggerSetState(&stmt);
+}
+
 static void
 run_part(Part *part, int lo, int hi)
 {
 	SaView	   *view = part->view;
-	Oid			save_user;
-	int			save_context;
-	int			save_nest;
+	SaOwnerSwitch save;
 	List	   *letters;
 
 	if (!check_running(part))
 		return;
+	constraints_immediate();
 	PushActiveSnapshot(GetTransactionSnapshot());
-	GetUserIdAndSecContext(&save_user, &save_context);
-	SetUserIdAndSecContext(owner_of(view->config->view),
-						   save_context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
-	save_nest = NewGUCNestLevel();
+	sa_owner_enter(&save, sa_owner_of(view->config->view));
 	apply_settings(view);
 	letters = run_as_owner(part, lo, hi);
-	AtEOXact_GUC(false, save_nest);
-	SetUserIdAndSecContext(save_user, save_context);
+	sa_owner_leave(&save);
 	if (part->kind == RUN_ALL)
 	{
 		note_progress(part);
@@ -704,7 +719,10 @@ run_excluding_offenders(Part *part)
 static const char *
 describe(ErrorData *error)
 {
-	return error->detail ? psprintf("%s (%s)", error->message, error->detail) : error->message;
+	char	   *text = error->detail ? psprintf("%s (%s)", error->message, error->detail) : pstrdup(error->message);
+
+	text[pg_mbcliplen(text, strlen(text), MAX_MESSAGE)] = '\0';
+	return text;
 }
 
 static void
@@ -725,6 +743,52 @@ retry_later(SaView *view)
 
 	view->retries++;
 	view->retry_at = GetCurrentTimestamp() + Min(pause, USECS_PER_MINUTE);
+}
+
+/* Write the view's status in a subtransaction of its own: somebody may hold its row. */
+static bool
+save_failure(SaView *view, const char *message)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	volatile bool ok = false;
+
+	BeginInternalSubTransaction(NULL);
+	PG_TRY();
+	{
+		PushActiveSnapshot(GetTransactionSnapshot());
+		sa_catalog_set_status(view->config->view, SA_STATUS_FAILED, message);
+		PopActiveSnapshot();
+		ReleaseCurrentSubTransaction();
+		ok = true;
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(cxt);
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	if (!ok)
+		RollbackAndReleaseCurrentSubTransaction();
+	MemoryContextSwitchTo(cxt);
+	CurrentResourceOwner = owner;
+	return ok;
+}
+
+/* No more reading until an administrator resumes the view, from what is on disk. */
+static SaPartEnd
+fail_view(SaView *view, ErrorData *error)
+{
+	log_failure(view, error, "has failed");
+	if (view->state)
+		sa_state_reset(view->state);
+	if (!save_failure(view, describe(error)))
+	{
+		retry_later(view);
+		return SA_PART_RETRY;
+	}
+	view->config->status = SA_STATUS_FAILED;
+	return SA_PART_STOPPED;
 }
 
 SaPartEnd
@@ -751,10 +815,7 @@ sa_pipeline_process(SaView *view, SaBatch *batch)
 		retry_later(view);
 		return SA_PART_RETRY;
 	}
-	log_failure(view, part.error, "has failed");
-	sa_catalog_set_status(view->config->view, SA_STATUS_FAILED, describe(part.error));
-	view->config->status = SA_STATUS_FAILED;
-	return SA_PART_STOPPED;
+	return fail_view(view, part.error);
 }
 
 void

@@ -15,11 +15,13 @@
 typedef struct SaView
 {
 	MemoryContext cxt;
+	MemoryContext config_cxt;	/* of config and options */
 	SaViewConfig *config;
 	SaViewOptions options;
 	int64		delay;			/* of its watermark; SA_NO_DELAY */
 
-	/* loaded when first needed */
+	/* loaded when first needed, for this owner */
+	Oid			owner;
 	SaQuery    *query;
 	SaState    *state;
 	SaResult   *result;

@@ -22,7 +22,10 @@
 #include "optimizer/clauses.h"
 #include "optimizer/optimizer.h"
 #include "parser/parsetree.h"
+#include "parser/parse_func.h"
+#include "rewrite/rewriteDefine.h"
 #include "rewrite/rewriteHandler.h"
+#include "rewrite/rewriteManip.h"
 #include "rewrite/rewriteManip.h"
 #include "storage/lmgr.h"
 #include "tcop/tcopprot.h"
@@ -37,6 +40,7 @@
 
 #include "compat.h"
 #include "query.h"
+#include "window.h"
 
 /* What the split works with. */
 typedef struct SplitContext
@@ -53,10 +57,6 @@ typedef struct SplitContext
 } SplitContext;
 
 static SaQuery *all_queries = NULL;
-
-/* SQL functions of window.c, which check size and slide. */
-extern Datum sa_window_start(PG_FUNCTION_ARGS);
-extern Datum sa_hop_count(PG_FUNCTION_ARGS);
 
 static void
 refuse(ParseState *pstate, int location, const char *what, const char *hint)
@@ -255,6 +255,26 @@ find_nullable(Node *jtnode)
 	return result;
 }
 
+/* Windows and watermark must speak of the same time: a window is over the stream's event time. */
+static void
+check_window_time(SplitContext *split, FuncExpr *window)
+{
+	Node	   *arg = sa_flatten_join_aliases(split->query, linitial(window->args));
+	Relation	rel = table_open(split->result->stream, AccessShareLock);
+	SaStreamOptions *stream = sa_option_stream(rel);
+
+	if (stream->time_attr != InvalidAttrNumber &&
+		!(IsA(arg, Var) && ((Var *) arg)->varno == split->stream_rti && ((Var *) arg)->varattno == stream->time_attr))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("a window over another time than the event time is not supported in continuous views"),
+				 errdetail("The watermark of stream \"%s\" follows its column \"%s\".", RelationGetRelationName(rel),
+						   get_attname(split->result->stream, stream->time_attr, false)),
+				 errhint("Use that column itself as the first argument of the window function."),
+				 parser_errposition(split->pstate, exprLocation((Node *) window))));
+	table_close(rel, AccessShareLock);
+}
+
 static void
 find_stream_and_window(SplitContext *split)
 {
@@ -295,6 +315,8 @@ find_stream_and_window(SplitContext *split)
 	if (nstreams > 1)
 		refuse(split->pstate, -1, "more than one stream is not supported",
 			   "Name one stream in the FROM list itself, and join it with ordinary tables.");
+	if (window)
+		check_window_time(split, window);
 	split->nullable = find_nullable((Node *) split->query->jointree);
 	if (bms_is_member(split->stream_rti, split->nullable) ||
 		(split->window_rti != 0 && bms_is_member(split->window_rti, split->nullable)))
@@ -315,19 +337,28 @@ constant_argument(FuncExpr *func, int n)
 static void
 check_window_size(SplitContext *split, FuncExpr *func)
 {
+	bool		hop = strcmp(get_func_name(func->funcid), "hop") == 0;
 	Const	   *size = constant_argument(func, 1);
-	Const	   *slide = strcmp(get_func_name(func->funcid), "hop") == 0 ? constant_argument(func, 2) : size;
+	Const	   *slide = hop ? constant_argument(func, 2) : NULL;
 	ParseCallbackState callback;
 
-	if (size == NULL || slide == NULL)
-		return;
-	if (size->constisnull || slide->constisnull)
+	if ((size && size->constisnull) || (slide && slide->constisnull))
 		refuse(split->pstate, exprLocation((Node *) func), "a window whose size or slide is NULL is not supported",
 			   "Give an interval such as '5 minutes'.");
+	if (size == NULL || (hop && slide == NULL))
+		return;
 	setup_parser_errposition_callback(&callback, split->pstate, exprLocation((Node *) func));
-	(void) DirectFunctionCall3(sa_window_start, Int64GetDatum(0), size->constvalue, Int64GetDatum(0));
-	(void) DirectFunctionCall2(sa_hop_count, size->constvalue, slide->constvalue);
+	sa_window_check(DatumGetIntervalP(size->constvalue), hop ? DatumGetIntervalP(slide->constvalue) : NULL);
 	cancel_parser_errposition_callback(&callback);
+}
+
+/* Type of a window's start and end: that of the time it is over, a date counting as its midnight. */
+static Oid
+window_type(FuncExpr *window)
+{
+	Oid			type = exprType(linitial(window->args));
+
+	return type == DATEOID ? TIMESTAMPOID : type;
 }
 
 /* A window's constant size in microseconds, 0 when it is none. */
@@ -472,7 +503,7 @@ add_window(SplitContext *split)
 {
 	SaQuery    *result = split->result;
 	FuncExpr   *func = window_function_of(rt_fetch(split->window_rti, split->query->rtable));
-	Oid			type = exprType(linitial(func->args));
+	Oid			type = window_type(func);
 	Var		   *start = makeVar(split->window_rti, 1, type, -1, InvalidOid, 0);
 	Var		   *end = makeVar(split->window_rti, 2, type, -1, InvalidOid, 0);
 
@@ -731,6 +762,53 @@ note_columns(SplitContext *split)
 	result->fleeting[SA_CTID_COLUMN - 1] = false;	/* read at once */
 }
 
+/* stream_agg.window_start or window_end with the arguments of tumble(). */
+static Expr *
+window_bound(const char *name, FuncExpr *tumble, Oid type)
+{
+	Oid			types[] = {type, INTERVALOID, type};
+	Oid			funcid = LookupFuncName(list_make2(makeString("stream_agg"), makeString(pstrdup(name))), 3, types, false);
+	List	   *args = copyObject(tumble->args);
+	ListCell   *lc;
+
+	foreach(lc, args)
+		if (exprType(lfirst(lc)) == DATEOID)
+			lfirst(lc) = makeFuncExpr(F_TIMESTAMP_DATE, TIMESTAMPOID, list_make1(lfirst(lc)), InvalidOid, InvalidOid,
+									  COERCE_EXPLICIT_CAST);
+	if (list_length(args) == 2)
+		args = lappend(args, makeNullConst(type, -1, InvalidOid));
+	return (Expr *) makeFuncExpr(funcid, type, args, InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL);
+}
+
+/*
+ * tumble() gives one row, so its columns are expressions of the event.  The planner would inline it too,
+ * but keep a join for the sake of its WHERE.
+ */
+static Query *
+inline_tumble(SplitContext *split, Query *below)
+{
+	RangeTblEntry *rte;
+	FuncExpr   *tumble;
+	Oid			type;
+	List	   *bounds;
+
+	if (split->window_rti == 0)
+		return below;
+	rte = rt_fetch(split->window_rti, below->rtable);
+	tumble = window_function_of(rte);
+	if (strcmp(get_func_name(tumble->funcid), "tumble") != 0)
+		return below;
+	type = window_type(tumble);
+	bounds = list_make2(makeTargetEntry(window_bound("window_start", tumble, type), 1, NULL, false),
+						makeTargetEntry(window_bound("window_end", tumble, type), 2, NULL, false));
+	below = (Query *) sa_replace_vars((Node *) below, split->window_rti, rte, bounds, &below->hasSubLinks);
+	rte = rt_fetch(split->window_rti, below->rtable);
+	rte->rtekind = RTE_RESULT;
+	rte->functions = NIL;
+	rte->lateral = false;
+	return below;
+}
+
 /* What lies below: the same FROM and WHERE, with the columns collected on the way. */
 static void
 finish_below(SplitContext *split)
@@ -741,7 +819,7 @@ finish_below(SplitContext *split)
 	below->groupClause = NIL;
 	below->havingQual = NULL;
 	below->hasAggs = false;
-	split->result->below = below;
+	split->result->below = inline_tumble(split, below);
 	note_columns(split);
 }
 
@@ -760,6 +838,18 @@ split_transform(SplitContext *split)
 		split->below = lappend(split->below, tle);
 		split->result->nresults++;
 	}
+}
+
+/* However a query's memory goes, invalidations must not find it any more. */
+static void
+unlink_query(void *arg)
+{
+	SaQuery   **link = &all_queries;
+
+	while (*link && *link != arg)
+		link = &(*link)->next;
+	if (*link)
+		*link = (*link)->next;
 }
 
 SaQuery *
@@ -794,6 +884,9 @@ sa_query_split(Query *original, ParseState *pstate)
 		make_group_desc(&split);
 	}
 	finish_below(&split);
+	result->unlink.func = unlink_query;
+	result->unlink.arg = result;
+	MemoryContextRegisterResetCallback(cxt, &result->unlink);
 	result->next = all_queries;
 	result->plan_cxt = AllocSetContextCreate(cxt, "stream_agg plan", ALLOCSET_DEFAULT_SIZES);
 	all_queries = result;
@@ -802,11 +895,15 @@ sa_query_split(Query *original, ParseState *pstate)
 }
 
 SaQuery *
-sa_query_load(Oid definition)
+sa_query_load(Oid definition, Oid owner)
 {
 	Relation	rel = table_open(definition, AccessShareLock);
 	ParseState *pstate = make_parsestate(NULL);
-	SaQuery    *query = sa_query_split(get_view_query(rel), pstate);
+	Query	   *select = copyObject(get_view_query(rel));
+	SaQuery    *query;
+
+	setRuleCheckAsUser((Node *) select, owner);
+	query = sa_query_split(select, pstate);
 
 	free_parsestate(pstate);
 	table_close(rel, NoLock);
@@ -816,12 +913,6 @@ sa_query_load(Oid definition)
 void
 sa_query_free(SaQuery *query)
 {
-	SaQuery   **link = &all_queries;
-
-	while (*link && *link != query)
-		link = &(*link)->next;
-	if (*link)
-		*link = query->next;
 	MemoryContextDelete(query->cxt);
 }
 
@@ -877,6 +968,8 @@ object_changed(Datum arg, int cacheid, uint32 hashvalue)
 	{
 		ListCell   *lc;
 
+		if (query->plan == NULL)
+			query->stale = true;	/* it may be in the making */
 		foreach(lc, query->plan ? query->plan->invalItems : NIL)
 		{
 			PlanInvalItem *item = lfirst(lc);
@@ -919,10 +1012,10 @@ make_plan(SaQuery *query)
 
 	register_invalidation();
 	query->stale = false;
+	query->plan = NULL;
 	copy = copyObject(query->below);
 	AcquireRewriteLocks(copy, true, false);
 	plan = pg_plan_query(linitial(QueryRewrite(copy)), "", 0, NULL);
-	query->plan = NULL;
 	MemoryContextReset(query->plan_cxt);
 	old = MemoryContextSwitchTo(query->plan_cxt);
 	query->plan = copyObject(plan);

@@ -66,6 +66,7 @@ typedef struct SaQuery
 	MemoryContext plan_cxt;
 	bool		stale;
 	struct SaQuery *next;		/* list of all, for invalidation */
+	MemoryContextCallback unlink;	/* takes it off that list */
 } SaQuery;
 
 #define SA_CTID_COLUMN 1
@@ -76,8 +77,8 @@ typedef struct SaQuery
  */
 extern SaQuery *sa_query_split(Query *query, ParseState *pstate);
 
-/* The same for the SELECT kept in a definition view. */
-extern SaQuery *sa_query_load(Oid definition);
+/* The same for the SELECT kept in a definition view, to run with the rights of owner. */
+extern SaQuery *sa_query_load(Oid definition, Oid owner);
 extern void sa_query_free(SaQuery *query);
 
 /* Options that do not fit the query. */

@@ -10,6 +10,7 @@
 #include "postgres.h"
 
 #include "access/heapam.h"
+#include "access/sysattr.h"
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
@@ -63,7 +64,9 @@ struct SaResult
 	ExprState **defaults;		/* of users' columns; NULL: none */
 	bool		one_by_one;		/* a row trigger or partitioning forbids multi-insert */
 	bool		is_heap;
-	int64		written;
+	int64		inserted;		/* rows */
+	int64		updated;
+	int64		deleted;
 };
 
 SaResult *
@@ -103,7 +106,7 @@ sa_result_free(SaResult *result)
 int64
 sa_result_written(const SaResult *result)
 {
-	return result->written;
+	return result->inserted + result->updated + result->deleted;
 }
 
 /* --- opening and closing --- */
@@ -113,13 +116,16 @@ open_relation(SaResult *result)
 {
 	RangeTblEntry *rte = makeNode(RangeTblEntry);
 	Relation	rel = table_open(result->relid, RowExclusiveLock);
+	Bitmapset  *columns = NULL;
 
 	rte->rtekind = RTE_RELATION;
 	rte->relid = result->relid;
 	rte->relkind = rel->rd_rel->relkind;
 	rte->rellockmode = RowExclusiveLock;
 	result->estate = CreateExecutorState();
-	sa_init_range_table(result->estate, rte);
+	for (int i = 1; i <= result->query->nresults; i++)
+		columns = bms_add_member(columns, i - FirstLowInvalidHeapAttributeNumber);
+	sa_init_range_table(result->estate, rte, columns);	/* for triggers AFTER UPDATE OF a column */
 	result->rri = makeNode(ResultRelInfo);
 	InitResultRelInfo(result->rri, rel, 1, NULL, 0);
 	result->estate->es_opened_result_relations = list_make1(result->rri);
@@ -175,7 +181,7 @@ sa_result_begin(SaResult *result)
 	memset(result->inserts, 0, sizeof(result->inserts));
 	result->ninserts = 0;
 	result->insert_bytes = 0;
-	result->written = 0;
+	result->inserted = result->updated = result->deleted = 0;
 	prepare_defaults(result);
 	AfterTriggerBeginQuery();
 	MemoryContextSwitchTo(old);
@@ -187,6 +193,12 @@ void
 sa_result_end(SaResult *result)
 {
 	flush_inserts(result);
+	if (result->inserted > 0)
+		ExecASInsertTriggers(result->estate, result->rri, NULL);
+	if (result->updated > 0)
+		ExecASUpdateTriggers(result->estate, result->rri, NULL);
+	if (result->deleted > 0)
+		ExecASDeleteTriggers(result->estate, result->rri, NULL);
 	AfterTriggerEndQuery(result->estate);
 	EvalPlanQualEnd(&result->epq);
 	ExecDropSingleTupleTableSlot(result->old_row);
@@ -288,7 +300,7 @@ flush_inserts(SaResult *result)
 		insert_triggers_and_indexes(result, slot);
 		ExecClearTuple(slot);
 	}
-	result->written += result->ninserts;
+	result->inserted += result->ninserts;
 	result->ninserts = 0;
 	result->insert_bytes = 0;
 	MemoryContextReset(result->row_cxt);
@@ -368,7 +380,7 @@ update_row(SaResult *result, SaTouched *entry)
 	MemoryContextSwitchTo(old);
 	entry->group->result_tid = slot->tts_tid;
 	ExecClearTuple(result->old_row);
-	result->written++;
+	result->updated++;
 }
 
 static void
@@ -378,7 +390,7 @@ delete_row(SaResult *result, SaTouched *entry)
 	ExecSimpleRelationDelete(result->rri, result->estate, &result->epq, result->old_row);
 	ItemPointerSetInvalid(&entry->group->result_tid);
 	ExecClearTuple(result->old_row);
-	result->written++;
+	result->deleted++;
 }
 
 /* --- groups --- */

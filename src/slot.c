@@ -24,7 +24,7 @@
 
 #include "slot.h"
 
-#define MAX_BLOCKED 16
+#define MAX_BLOCKED 64
 #define FIRST_BACKOFF_MS 500
 #define LAST_BACKOFF_MS 60000
 
@@ -33,6 +33,7 @@ typedef struct SaShared
 	LWLock	   *lock;
 	Latch	   *launcher;
 	ConditionVariable served;
+	uint64		requests;		/* run() calls so far */
 	Oid			blocked[MAX_BLOCKED];	/* databases about to be dropped, renamed or copied */
 	SaSlot		slots[FLEXIBLE_ARRAY_MEMBER];
 } SaShared;
@@ -48,7 +49,9 @@ int			sa_slot_max = 64;
 
 static SaShared *shared = NULL;
 static List *wake_list = NIL;	/* of WakeItem, in TopTransactionContext */
-static Oid	blocked_here = InvalidOid;
+static bool blocked_here[MAX_BLOCKED];	/* entries of shared->blocked that this transaction has made */
+static bool dropping_here[MAX_BLOCKED];
+static bool any_blocked_here = false;
 static shmem_request_hook_type prev_shmem_request = NULL;
 static shmem_startup_hook_type prev_shmem_startup = NULL;
 
@@ -105,6 +108,22 @@ is_blocked(Oid database)
 		if (shared->blocked[i] == database)
 			return true;
 	return false;
+}
+
+static void
+free_slot(SaSlot *slot)
+{
+	slot->database = slot->stream = InvalidOid;
+	slot->wanted = false;
+}
+
+/* A database is gone, and with it everything that its streams wanted.  Lock is held. */
+static void
+forget_database(Oid database)
+{
+	for (int i = 0; i < sa_slot_max; i++)
+		if (shared->slots[i].database == database)
+			free_slot(&shared->slots[i]);
 }
 
 /* The slot of the stream, a free one if it has none yet, NULL when all are taken.  Lock is held. */
@@ -174,6 +193,25 @@ sa_slot_wake_database(Oid database)
 	LWLockRelease(shared->lock);
 }
 
+/* Let workers back into the databases that this transaction blocked; dropped ones want none. */
+static void
+unblock_databases(bool committed)
+{
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < MAX_BLOCKED; i++)
+	{
+		if (!blocked_here[i])
+			continue;
+		if (committed && dropping_here[i])
+			forget_database(shared->blocked[i]);
+		shared->blocked[i] = InvalidOid;
+		blocked_here[i] = dropping_here[i] = false;
+	}
+	LWLockRelease(shared->lock);
+	any_blocked_here = false;
+	sa_slot_wake_launcher();
+}
+
 static void
 at_xact_end(XactEvent event, void *arg)
 {
@@ -193,8 +231,8 @@ at_xact_end(XactEvent event, void *arg)
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
 	{
 		wake_list = NIL;		/* freed with TopTransactionContext */
-		if (event != XACT_EVENT_PREPARE && OidIsValid(blocked_here))
-			sa_slot_unblock_database(blocked_here);
+		if (any_blocked_here)
+			unblock_databases(event == XACT_EVENT_COMMIT);
 	}
 }
 
@@ -312,7 +350,7 @@ sa_slot_detach(SaSlot *slot, bool unwanted, const char *message)
 		note_failure(slot, now);
 	}
 	if (unwanted && !slot->reload)
-		slot->database = slot->stream = InvalidOid;
+		free_slot(slot);
 	LWLockRelease(shared->lock);
 	ConditionVariableBroadcast(&shared->served);
 	sa_slot_wake_launcher();
@@ -330,15 +368,32 @@ sa_slot_take_reload(SaSlot *slot)
 	return reload;
 }
 
-uint64
-sa_slot_requested(SaSlot *slot)
+/*
+ * A run() call not yet answered.  Not while there is a change to be looked at first: the call may count on
+ * it.
+ */
+bool
+sa_slot_take_request(SaSlot *slot, uint64 *request)
 {
-	uint64		requested;
+	bool		taken;
 
 	LWLockAcquire(shared->lock, LW_SHARED);
-	requested = slot->requested;
+	taken = slot->requested > slot->served && !slot->reload;
+	if (taken)
+		*request = slot->requested;
 	LWLockRelease(shared->lock);
-	return requested;
+	return taken;
+}
+
+/* A batch has committed: an earlier failure counts no longer. */
+void
+sa_slot_succeeded(SaSlot *slot)
+{
+	if (slot->failures == 0)
+		return;
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	slot->failures = 0;
+	LWLockRelease(shared->lock);
 }
 
 void
@@ -346,7 +401,6 @@ sa_slot_serve(SaSlot *slot, uint64 request)
 {
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	slot->served = Max(slot->served, request);
-	slot->failures = 0;
 	LWLockRelease(shared->lock);
 	ConditionVariableBroadcast(&shared->served);
 }
@@ -368,7 +422,7 @@ sa_slot_request(Oid stream)
 	slot = find_slot(MyDatabaseId, stream);
 	if (slot)
 	{
-		request = ++slot->requested;
+		request = slot->requested = ++shared->requests;
 		if (slot->latch)
 			SetLatch(slot->latch);
 	}
@@ -387,9 +441,11 @@ sa_slot_wait(Oid stream, uint64 request, TimestampTz until)
 		SaSlot	   *slot;
 		long		left;
 
-		LWLockAcquire(shared->lock, LW_SHARED);
+		LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 		slot = find_slot(MyDatabaseId, stream);
 		done = slot == NULL || slot->served >= request;
+		if (!done && slot->requested < request)
+			slot->requested = request;	/* another slot than the one that was asked */
 		LWLockRelease(shared->lock);
 		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), until);
 		if (done || left <= 0)
@@ -407,6 +463,9 @@ sa_slot_set_launcher(Latch *latch)
 {
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	shared->launcher = latch;
+	for (int i = 0; i < sa_slot_max; i++)
+		if (shared->slots[i].pid < 0)
+			shared->slots[i].pid = 0;	/* a former launcher's, which never came */
 	LWLockRelease(shared->lock);
 }
 
@@ -528,7 +587,7 @@ signal_workers(Oid database)
 }
 
 void
-sa_slot_block_database(Oid database)
+sa_slot_block_database(Oid database, bool dropping)
 {
 	int			i;
 
@@ -544,7 +603,8 @@ sa_slot_block_database(Oid database)
 	LWLockRelease(shared->lock);
 	if (i == MAX_BLOCKED)
 		return;					/* so many at once: the command will wait and fail by itself */
-	blocked_here = database;
+	any_blocked_here = blocked_here[i] = true;
+	dropping_here[i] = dropping;
 
 	/* The workers tell when they leave. */
 	ConditionVariablePrepareToSleep(&shared->served);
@@ -554,18 +614,4 @@ sa_slot_block_database(Oid database)
 		ConditionVariableTimedSleep(&shared->served, 100, PG_WAIT_EXTENSION);
 	}
 	ConditionVariableCancelSleep();
-}
-
-void
-sa_slot_unblock_database(Oid database)
-{
-	if (shared == NULL)
-		return;
-	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < MAX_BLOCKED; i++)
-		if (shared->blocked[i] == database)
-			shared->blocked[i] = InvalidOid;
-	LWLockRelease(shared->lock);
-	blocked_here = InvalidOid;
-	sa_slot_wake_launcher();
 }

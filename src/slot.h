@@ -22,8 +22,8 @@ typedef struct SaSlot
 	Latch	   *latch;			/* of the worker */
 	int			failures;		/* in a row; for the back-off */
 	TimestampTz next_start;		/* not before */
-	uint64		requested;		/* run() calls made */
-	uint64		served;			/* run() calls answered */
+	uint64		requested;		/* number of the newest run() call, of all of the cluster */
+	uint64		served;			/* of the newest one answered */
 	bool		reload;			/* views or options changed */
 	char		message[SA_MESSAGE_SIZE];	/* why no worker runs, or '' */
 } SaSlot;
@@ -48,7 +48,8 @@ extern void sa_slot_wake_database(Oid database);
 extern SaSlot *sa_slot_attach(int index);
 extern void sa_slot_detach(SaSlot *slot, bool unwanted, const char *message);
 extern bool sa_slot_take_reload(SaSlot *slot);
-extern uint64 sa_slot_requested(SaSlot *slot);
+extern bool sa_slot_take_request(SaSlot *slot, uint64 *request);
+extern void sa_slot_succeeded(SaSlot *slot);
 extern void sa_slot_serve(SaSlot *slot, uint64 request);
 
 /* run(): ask, and wait until the request is answered or the time is over (false). */
@@ -67,7 +68,6 @@ extern void sa_slot_worker_gone(int index, TimestampTz now);
 extern bool sa_slot_lookup(Oid stream, SaSlot *copy);
 
 /* DROP DATABASE and friends: ask the workers of a database to leave and keep them away until unblocked. */
-extern void sa_slot_block_database(Oid database);
-extern void sa_slot_unblock_database(Oid database);
+extern void sa_slot_block_database(Oid database, bool dropping);
 
 #endif							/* SA_SLOT_H */

@@ -507,18 +507,31 @@ renumber_ranges(SaSource *source, const int *renumbered)
 	source->last_range = 0;
 }
 
+/* Are the places of all entries known?  After a start, they are found as the segments are visited. */
+static bool
+all_places_known(SaSource *source)
+{
+	for (int i = 0; i < source->nsegments; i++)
+	{
+		if (OidIsValid(source->segments[i].relid) && !source->segments[i].seen)
+			return false;
+	}
+	return true;
+}
+
 /* The segment is empty.  The order no longer has to know of chunks that are in no segment any more. */
 void
 sa_staged_forget_places(SaSource *source, int segment)
 {
 	int		   *renumbered = palloc(sizeof(int) * Max(source->nentries, 1));
+	bool		known = all_places_known(source);
 	int			nentries = 0;
 
 	for (int i = 0; i < source->nentries; i++)
 	{
 		SaEntry    *entry = &source->entries[i];
 
-		if (forget_place(entry, segment, source->staged.first_position))
+		if (forget_place(entry, segment, source->staged.first_position) && known)
 		{
 			sa_staged_delete_entry(source->stream, entry->order.first_position);
 			free_entry(entry);

@@ -48,7 +48,7 @@ typedef struct SaSegment
 	BlockNumber next;			/* to visit in this pass */
 	BlockNumber limit;			/* of this pass */
 	BlockNumber npages;
-	uint64	   *pages;			/* LSN + 1 when there was nothing left to look at; 0: look */
+	uint64	   *pages;			/* LSN + 1 when there was nothing left to look at; 0: look; or PAGE_FINAL */
 	FullTransactionId passed;	/* all of it was given up before this transaction */
 
 	/* during one call */

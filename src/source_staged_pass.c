@@ -3,7 +3,8 @@
  *		Passes: finding the rows that are not yet in the order.
  *
  * Invariant: a pass looks at every page that is not known to hold nothing but ordered or dead rows, and at
- * those whose LSN has moved since that was known.  Only whole chunks are taken.
+ * those whose LSN has moved since that was known.  A page that is full of rows that will never die is not
+ * looked at again.  Only whole chunks are taken.
  *
  * A segment other than the writing one is closed once a ShareLock on it was to be had: no writer has
  * it locked, and later ones will look up the new one.  A closed segment that was swept since and has
@@ -26,6 +27,7 @@
 
 #define PASS_ROWS 100000		/* ordered at once when nobody reads them */
 #define PASS_BYTES (64 * 1024 * 1024)	/* of rows found at once, about */
+#define PAGE_FINAL PG_UINT64_MAX	/* nothing left to look at, and nothing will come to this page */
 #define ROW_BLOCK 65536			/* rows are copied into blocks of this size */
 
 /* ---------- visiting pages ---------- */
@@ -37,6 +39,7 @@ typedef struct Visit
 	BlockNumber block;
 	SaRows	   *rows;			/* NULL: only note where ordered rows are */
 	bool		unsettled;		/* there is something left to look at */
+	bool		dead;			/* there are rows that VACUUM would remove */
 } Visit;
 
 HeapTuple
@@ -94,7 +97,10 @@ visit_row(void *arg, HeapTuple tuple, int64 n, SaRowState state)
 	int			entry;
 
 	if (state == SA_ROW_DEAD)
+	{
+		visit->dead = true;
 		return;
+	}
 	if (state == SA_ROW_PENDING)
 	{
 		visit->unsettled = true;
@@ -116,17 +122,25 @@ visit_page(SaSource *source, int segment, BlockNumber block, SaRows *rows)
 	SaSegment    *seg = &source->segments[segment];
 	Visit		visit = {source, segment, block, rows, false};
 	XLogRecPtr	lsn;
+	bool		full;
 
 	CHECK_FOR_INTERRUPTS();
-	lsn = sa_staged_scan_page(seg->rel, block, source->snapshot, visit_row, &visit);
-	seg->pages[block] = visit.unsettled ? 0 : (uint64) lsn + 1;
+	lsn = sa_staged_scan_page(seg->rel, block, source->snapshot, visit_row, &visit, &full);
+	if (visit.unsettled)
+		seg->pages[block] = 0;
+	else if (full && !visit.dead)
+		seg->pages[block] = PAGE_FINAL;
+	else
+		seg->pages[block] = (uint64) lsn + 1;
 }
 
 static bool
 is_settled(SaSegment *segment, BlockNumber block)
 {
-	return segment->pages[block] != 0 &&
-		segment->pages[block] == (uint64) sa_staged_page_lsn(segment->rel, block) + 1;
+	uint64		known = segment->pages[block];
+
+	return known == PAGE_FINAL ||
+		(known != 0 && known == (uint64) sa_staged_page_lsn(segment->rel, block) + 1);
 }
 
 static void
@@ -402,7 +416,7 @@ sa_staged_has_unread(SaSource *source, int segment)
 		Visit		visit = {source, segment, block, NULL, false};
 
 		CHECK_FOR_INTERRUPTS();
-		sa_staged_scan_page(seg->rel, block, source->snapshot, visit_row, &visit);
+		sa_staged_scan_page(seg->rel, block, source->snapshot, visit_row, &visit, NULL);
 		if (visit.unsettled)
 			return true;
 	}

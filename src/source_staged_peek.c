@@ -250,7 +250,7 @@ copy_page(SaPeek *peek, int segment, BlockNumber block, bool ordered)
 	peek->rows = NIL;
 	peek->row = 0;
 	oldcxt = MemoryContextSwitchTo(peek->page_cxt);
-	sa_staged_scan_page(peek->segments[segment], block, peek->snapshot, copy_visited_row, &visit);
+	sa_staged_scan_page(peek->segments[segment], block, peek->snapshot, copy_visited_row, &visit, NULL);
 	MemoryContextSwitchTo(oldcxt);
 }
 

@@ -172,7 +172,7 @@ fill_open_entry(SaSource *source, OpenEntry *open, int index)
 		for (BlockNumber block = place->first; block <= place->last; block++)
 		{
 			CHECK_FOR_INTERRUPTS();
-			sa_staged_scan_page(segment->rel, block, source->snapshot, visit_entry_row, &visit);
+			sa_staged_scan_page(segment->rel, block, source->snapshot, visit_entry_row, &visit, NULL);
 		}
 	}
 	if (visit.nrows != entry->order.records)

@@ -312,7 +312,6 @@ sa_staged_release(SaSource *source, List *positions)
 		position = Min(position, ((SaPosition *) lfirst(lc))->position);
 	if (positions != NIL)
 	{
-		sa_staged_survey(source);
 		settle_segments(source);
 		give_back_segments(source);
 		give_up_read(source, position);

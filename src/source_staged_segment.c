@@ -60,34 +60,36 @@ PG_FUNCTION_INFO_V1(sa_attach_restored);
 
 /* ---------- dependencies ---------- */
 
-/*
- * A segment is an internal part of its stream.  The sequence hangs on the stream's row type instead:
- * pg_dump takes a sequence that depends so on a table for that of an identity column.
- */
 static void
-attach_segment(Oid segment, Oid stream)
+attach(Oid relid, Oid stream, DependencyType type)
 {
 	ObjectAddress object;
 	ObjectAddress owner;
 
-	ObjectAddressSet(object, RelationRelationId, segment);
+	ObjectAddressSet(object, RelationRelationId, relid);
 	ObjectAddressSet(owner, RelationRelationId, stream);
-	recordDependencyOn(&object, &owner, DEPENDENCY_INTERNAL);
+	recordDependencyOn(&object, &owner, type);
+}
+
+/*
+ * A segment is an internal part of its stream.  The sequence goes with it in the way that indexes of
+ * partitions go with the partition: pg_dump takes a sequence that is an internal part for that of an
+ * identity column.
+ */
+static void
+attach_segment(Oid segment, Oid stream)
+{
+	attach(segment, stream, DEPENDENCY_INTERNAL);
 }
 
 static void
 attach_sequence(Oid sequence, Oid stream)
 {
-	ObjectAddress object;
-	ObjectAddress owner;
-
-	ObjectAddressSet(object, RelationRelationId, sequence);
-	ObjectAddressSet(owner, TypeRelationId, get_rel_type_id(stream));
-	recordDependencyOn(&object, &owner, DEPENDENCY_AUTO);
+	attach(sequence, stream, DEPENDENCY_PARTITION_PRI);
 }
 
 static bool
-is_attached(Oid relid, Oid refclass, Oid refobject)
+is_attached(Oid relid, Oid stream)
 {
 	Relation	depend = table_open(DependRelationId, AccessShareLock);
 	ScanKeyData keys[2];
@@ -103,7 +105,7 @@ is_attached(Oid relid, Oid refclass, Oid refobject)
 	{
 		Form_pg_depend form = (Form_pg_depend) GETSTRUCT(tuple);
 
-		found = form->refclassid == refclass && form->refobjid == refobject;
+		found = form->refclassid == RelationRelationId && form->refobjid == stream;
 	}
 	systable_endscan(scan);
 	table_close(depend, AccessShareLock);
@@ -118,10 +120,10 @@ attach_all(const SaStagedStream *staged)
 
 	foreach(lc, sa_staged_segments(staged->stream))
 	{
-		if (!is_attached(lfirst_oid(lc), RelationRelationId, staged->stream))
+		if (!is_attached(lfirst_oid(lc), staged->stream))
 			attach_segment(lfirst_oid(lc), staged->stream);
 	}
-	if (!is_attached(staged->chunks, TypeRelationId, get_rel_type_id(staged->stream)))
+	if (!is_attached(staged->chunks, staged->stream))
 		attach_sequence(staged->chunks, staged->stream);
 	CommandCounterIncrement();
 }
@@ -156,13 +158,13 @@ sa_attach_restored(PG_FUNCTION_ARGS)
 	if (RelationGetRelid(data->tg_relation) == sa_catalog_relation("staged_stream"))
 	{
 		oids[1] = get_oid_column(data->tg_trigtuple, desc, "chunks");
-		if (!is_attached(oids[1], TypeRelationId, get_rel_type_id(oids[0])))
+		if (!is_attached(oids[1], oids[0]))
 			attach_sequence(oids[1], oids[0]);
 	}
 	else
 	{
 		oids[1] = get_oid_column(data->tg_trigtuple, desc, "segment");
-		if (!is_attached(oids[1], RelationRelationId, oids[0]))
+		if (!is_attached(oids[1], oids[0]))
 			attach_segment(oids[1], oids[0]);
 	}
 	return PointerGetDatum(NULL);
@@ -355,7 +357,7 @@ sa_staged_ensure(Oid stream, SaStagedStream *staged)
 	bool		exists = sa_staged_get(stream, staged);
 
 	if (!exists || !segment_fits(staged->writing, desc) ||
-		!is_attached(staged->writing, RelationRelationId, stream))
+		!is_attached(staged->writing, stream))
 	{
 		LockRelationOid(stream, ShareUpdateExclusiveLock);
 		if (!sa_staged_get(stream, staged))
@@ -523,6 +525,8 @@ sa_staged_row_arrival(HeapTuple tuple)
 
 /* ---------- pages ---------- */
 
+#define SMALLEST_ROW MAXALIGN(SizeofHeapTupleHeader + sizeof(int64) + sizeof(TimestampTz))
+
 BlockNumber
 sa_staged_blocks(Relation segment)
 {
@@ -563,10 +567,10 @@ invisible_state(HeapTupleHeader header)
 	return SA_ROW_DEAD;
 }
 
-/* Visits every row of a page, seen or not; returns the page's LSN as of then. */
+/* Visits every row of a page, seen or not; returns the page's LSN as of then, and if there is room for more. */
 XLogRecPtr
 sa_staged_scan_page(Relation segment, BlockNumber block, Snapshot snapshot,
-					SaRowVisitor visit, void *arg)
+					SaRowVisitor visit, void *arg, bool *full)
 {
 	Buffer		buffer = ReadBufferExtended(segment, MAIN_FORKNUM, block, RBM_NORMAL, NULL);
 	Page		page;
@@ -594,6 +598,8 @@ sa_staged_scan_page(Relation segment, BlockNumber block, Snapshot snapshot,
 		visit(arg, &tuple, sa_staged_row_number(&tuple),
 			  visible ? SA_ROW_VISIBLE : invisible_state(tuple.t_data));
 	}
+	if (full != NULL)
+		*full = last != InvalidOffsetNumber && PageGetHeapFreeSpace(page) < SMALLEST_ROW;
 	UnlockReleaseBuffer(buffer);
 	return lsn;
 }

@@ -61,7 +61,7 @@ typedef void (*SaRowVisitor) (void *arg, HeapTuple tuple, int64 n, SaRowState st
 extern BlockNumber sa_staged_blocks(Relation segment);
 extern int64 sa_staged_bytes(Relation segment); /* with values stored out of line */
 extern XLogRecPtr sa_staged_scan_page(Relation segment, BlockNumber block, Snapshot snapshot,
-									  SaRowVisitor visit, void *arg);
+									  SaRowVisitor visit, void *arg, bool *full);
 extern XLogRecPtr sa_staged_page_lsn(Relation segment, BlockNumber block);
 
 #endif							/* SA_SOURCE_STAGED_SEGMENT_H */

@@ -86,6 +86,7 @@ struct SaWindow
 	SaGroup   **buckets;
 	uint32		nbuckets;
 	int64		ngroups;
+	SaGroup    *free_groups;	/* taken back by failed batches */
 	char	   *arena;			/* for groups */
 	Size		arena_left;
 	Size		arena_size;
@@ -196,6 +197,7 @@ sa_state_set_query(SaState *state, SaQuery *query)
 	state->query = query;
 	state->nkeys = query->nkeys;
 	state->naggs = query->naggs;
+	state->any_in_result = false;
 	state->keys = palloc0(sizeof(KeyInfo) * (query->nkeys + 1));
 	for (int i = 0; i < query->nkeys; i++)
 		init_key(&state->keys[i], &query->keys[i], query->cxt);
@@ -374,7 +376,7 @@ hash_key(KeyInfo *info, Datum value)
 	switch (info->kind)
 	{
 		case KEY_IMAGE:
-			return hash_int64((int64) value);
+			return hash_int64(info->len == sizeof(int32) ? DatumGetInt32(value) : (int64) value);
 		case KEY_BYTES:
 			{
 				struct varlena *v = PG_DETOAST_DATUM_PACKED(value);
@@ -402,7 +404,8 @@ equal_key(KeyInfo *info, Datum a, Datum b)
 	switch (info->kind)
 	{
 		case KEY_IMAGE:
-			return a == b;
+			/* an OID may have come sign-extended or not */
+			return info->len == sizeof(int32) ? DatumGetInt32(a) == DatumGetInt32(b) : a == b;
 		case KEY_BYTES:
 			{
 				struct varlena *va = PG_DETOAST_DATUM_PACKED(a);
@@ -454,12 +457,6 @@ create_body(SaState *state, SaWindow *window, Datum *keys, bool *nulls)
 			keys[i] = flat_key(&state->keys[i], keys[i]);
 			size += MAXALIGN(datumGetSize(keys[i], false, state->keys[i].len));
 		}
-	if (size - fixed > MAX_KEY_BYTES)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("grouping key of %zu bytes is too wide for an index", size - fixed),
-				 errdetail("The limit is %d bytes.", MAX_KEY_BYTES),
-				 errhint("Group by a shorter expression, such as a hash of the column.")));
 	body = MemoryContextAlloc(window->bodies, size);
 	body->trans = (SaTrans *) (body + 1);
 	body->keys = (Datum *) (body->trans + state->naggs);
@@ -561,42 +558,59 @@ fetch_row(Relation rel, ItemPointer tid, Snapshot snapshot)
 	return slot;
 }
 
+/* Keys and states from the group's entry in the log. */
+static SaBody *
+load_from_log(SaState *state, SaWindow *window, SaGroup *group, Datum *keys, bool *nulls)
+{
+	Relation	rel = table_open(state->log, AccessShareLock);
+	TupleTableSlot *slot = fetch_row(rel, &group->log_tid, SnapshotAny);
+	bool		isnull;
+	bytea	   *chunk = DatumGetByteaPP(slot_getattr(slot, 4, &isnull));
+	StringInfoData in;
+	SaBody	   *body;
+
+	seek_entry(&in, chunk, group->log_index);
+	read_entry_keys(state, &in, keys, nulls);
+	body = create_body(state, window, keys, nulls);
+	read_entry_states(state, window, &in, body);
+	ExecDropSingleTupleTableSlot(slot);
+	table_close(rel, NoLock);
+	return body;
+}
+
+/* States from the group's row in the result; keys too where there is no log (body NULL). */
+static SaBody *
+load_from_result(SaState *state, SaWindow *window, SaGroup *group, SaBody *body, Datum *keys, bool *nulls)
+{
+	Relation	rel = table_open(state->result, AccessShareLock);
+	TupleTableSlot *slot = fetch_row(rel, &group->result_tid, SnapshotSelf);
+
+	if (body == NULL)
+	{
+		read_result_keys(state, slot, keys, nulls);
+		body = create_body(state, window, keys, nulls);
+	}
+	read_result_states(state, window, slot, body);
+	ExecDropSingleTupleTableSlot(slot);
+	table_close(rel, NoLock);
+	return body;
+}
+
 /* Bring a group's body back from disk. */
 static void
 load_body(SaState *state, SaWindow *window, SaGroup *group)
 {
+	Datum	   *keys = palloc(sizeof(Datum) * (state->nkeys + 1));
+	bool	   *nulls = palloc(sizeof(bool) * (state->nkeys + 1));
 	SaBody	   *body = NULL;
 
 	if (state->needs_log)
-	{
-		Relation	rel = table_open(state->log, AccessShareLock);
-		TupleTableSlot *slot = fetch_row(rel, &group->log_tid, SnapshotAny);
-		bool		isnull;
-		bytea	   *chunk = DatumGetByteaPP(slot_getattr(slot, 4, &isnull));
-		StringInfoData in;
-
-		seek_entry(&in, chunk, group->log_index);
-		read_entry_keys(state, &in, state->row_keys, state->row_nulls);
-		body = create_body(state, window, state->row_keys, state->row_nulls);
-		read_entry_states(state, window, &in, body);
-		ExecDropSingleTupleTableSlot(slot);
-		table_close(rel, NoLock);
-	}
+		body = load_from_log(state, window, group, keys, nulls);
 	if (body == NULL || state->any_in_result)
-	{
-		Relation	rel = table_open(state->result, AccessShareLock);
-		TupleTableSlot *slot = fetch_row(rel, &group->result_tid, SnapshotSelf);
-
-		if (body == NULL)
-		{
-			read_result_keys(state, slot, state->row_keys, state->row_nulls);
-			body = create_body(state, window, state->row_keys, state->row_nulls);
-		}
-		read_result_states(state, window, slot, body);
-		ExecDropSingleTupleTableSlot(slot);
-		table_close(rel, NoLock);
-	}
+		body = load_from_result(state, window, group, body, keys, nulls);
 	group->body = body;
+	pfree(keys);
+	pfree(nulls);
 }
 
 /* --- groups --- */
@@ -604,17 +618,22 @@ load_body(SaState *state, SaWindow *window, SaGroup *group)
 static SaGroup *
 allocate_group(SaWindow *window)
 {
-	SaGroup    *group;
+	SaGroup    *group = window->free_groups;
 
-	if (window->arena_left < sizeof(SaGroup))
+	if (group)
+		window->free_groups = group->next;
+	else if (window->arena_left < sizeof(SaGroup))
 	{
 		window->arena = MemoryContextAlloc(window->cxt, window->arena_size);
 		window->arena_left = window->arena_size;
 		window->arena_size = Min(window->arena_size * 2, LAST_ARENA);
 	}
-	group = (SaGroup *) window->arena;
-	window->arena += MAXALIGN(sizeof(SaGroup));
-	window->arena_left -= Min(window->arena_left, MAXALIGN(sizeof(SaGroup)));
+	if (group == NULL)
+	{
+		group = (SaGroup *) window->arena;
+		window->arena += sizeof(SaGroup);
+		window->arena_left -= sizeof(SaGroup);
+	}
 	memset(group, 0, sizeof(SaGroup));
 	ItemPointerSetInvalid(&group->log_tid);
 	ItemPointerSetInvalid(&group->result_tid);
@@ -655,17 +674,7 @@ find_or_create_group(SaState *state, SaWindow *window, uint32 hash, Datum *keys,
 		if (group->hash != hash)
 			continue;
 		if (group->body == NULL)
-		{
-			/* load_body uses the scratch keys, which may be the caller's */
-			Datum	   *save = state->row_keys;
-			bool	   *save_nulls = state->row_nulls;
-
-			state->row_keys = palloc(sizeof(Datum) * (state->nkeys + 1));
-			state->row_nulls = palloc(sizeof(bool) * (state->nkeys + 1));
 			load_body(state, window, group);
-			state->row_keys = save;
-			state->row_nulls = save_nulls;
-		}
 		if (equal_keys(state, group->body, keys, nulls))
 		{
 			*found = true;
@@ -693,6 +702,8 @@ remove_group(SaWindow *window, SaGroup *group)
 	while (*link != group)
 		link = &(*link)->next;
 	*link = group->next;
+	group->next = window->free_groups;
+	window->free_groups = group;
 	window->ngroups--;
 }
 
@@ -737,10 +748,31 @@ take_row_keys(SaState *state, const Datum *row, const bool *nulls)
 	}
 }
 
+/* A key that would not fit an index entry is the event's fault, found before anything is changed. */
+static void
+check_key_width(SaState *state)
+{
+	Size		size = 0;
+
+	for (int i = 0; i < state->nkeys; i++)
+		if (!state->row_nulls[i] && !state->keys[i].byval)
+		{
+			state->row_keys[i] = flat_key(&state->keys[i], state->row_keys[i]);
+			size += datumGetSize(state->row_keys[i], false, state->keys[i].len);
+		}
+	if (size > MAX_KEY_BYTES)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("grouping key of %zu bytes is too wide for an index", size),
+				 errdetail("The limit is %d bytes.", MAX_KEY_BYTES),
+				 errhint("Group by a shorter expression, such as a hash of the column.")));
+}
+
 uint32
 sa_state_hash(SaState *state, const Datum *row, const bool *nulls)
 {
 	take_row_keys(state, row, nulls);
+	check_key_width(state);
 	return hash_keys(state, state->row_keys, state->row_nulls);
 }
 
@@ -899,6 +931,8 @@ sa_state_window_groups(SaState *state, SaWindow *window, int *count)
 		{
 			if (group->body == NULL)
 				load_body(state, window, group);
+			if (!group->touched)
+				touch(state, window, group, false, false);	/* a failed batch must find its places as they were */
 			result[n].group = group;
 			result[n++].window = window;
 		}
@@ -1186,9 +1220,15 @@ sa_state_abort(SaState *state)
 		each_window(state, abort_window, NULL);
 }
 
+void
+sa_state_reset(SaState *state)
+{
+	start_over(state);
+}
+
 /* --- recovery --- */
 
-/* Forget what the log tells of windows that ended by floor: they are gone with their chunks. */
+/* One entry of the log: a newer one takes the place of an older one. */
 static void
 recover_entry(SaState *state, SaWindow *window, StringInfo in, ItemPointer tid, int index)
 {
@@ -1207,18 +1247,17 @@ recover_entry(SaState *state, SaWindow *window, StringInfo in, ItemPointer tid, 
 }
 
 static void
-recover_chunk(SaState *state, HeapTuple tuple, TupleDesc desc)
+recover_chunk(SaState *state, TupleTableSlot *slot)
 {
 	bool		isnull;
-	int64		start = DatumGetInt64(SPI_getbinval(tuple, desc, 3, &isnull));
-	int64		end = DatumGetInt64(SPI_getbinval(tuple, desc, 4, &isnull));
-	bytea	   *chunk = DatumGetByteaPP(SPI_getbinval(tuple, desc, 5, &isnull));
-	ItemPointer tid = (ItemPointer) DatumGetPointer(SPI_getbinval(tuple, desc, 1, &isnull));
+	int64		start = DatumGetInt64(slot_getattr(slot, 2, &isnull));
+	int64		end = DatumGetInt64(slot_getattr(slot, 3, &isnull));
+	bytea	   *chunk = DatumGetByteaPP(slot_getattr(slot, 4, &isnull));
 	SaWindow   *window = sa_state_window(state, start, end);
 	StringInfoData in;
 	int			index = 0;
 
-	state->log_seq = DatumGetInt64(SPI_getbinval(tuple, desc, 2, &isnull));
+	state->log_seq = DatumGetInt64(slot_getattr(slot, 1, &isnull));
 	in.data = VARDATA_ANY(chunk);
 	in.len = in.maxlen = VARSIZE_ANY_EXHDR(chunk);
 	in.cursor = 0;
@@ -1227,23 +1266,93 @@ recover_chunk(SaState *state, HeapTuple tuple, TupleDesc desc)
 		int			len = pq_getmsgint(&in, 4);
 		int			next = in.cursor + len;
 
-		recover_entry(state, window, &in, tid, index++);
+		recover_entry(state, window, &in, &slot->tts_tid, index++);
 		in.cursor = next;
 	}
-	remember_chunk(window, tid, index);
+	remember_chunk(window, &slot->tts_tid, index);
 }
 
-/* Run a query through a cursor, calling fn for each row. */
-static void
-each_row(SaState *state, const char *sql, void (*fn) (SaState *state, HeapTuple tuple, TupleDesc desc))
+/* A chunk's place, to read chunks in the order in which they were written. */
+typedef struct ChunkPlace
 {
+	int64		seq;
+	ItemPointerData tid;
+} ChunkPlace;
+
+static int
+compare_chunk(const void *a, const void *b)
+{
+	int64		x = ((const ChunkPlace *) a)->seq;
+	int64		y = ((const ChunkPlace *) b)->seq;
+
+	return x < y ? -1 : x > y;
+}
+
+static ChunkPlace *
+list_chunks(Relation rel, TupleTableSlot *slot, int *count)
+{
+	int			n = 0;
+	int			max = 1024;
+	ChunkPlace *chunks = palloc(sizeof(ChunkPlace) * max);
+	TableScanDesc scan = table_beginscan(rel, GetActiveSnapshot(), 0, NULL);
+
+	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
+	{
+		bool		isnull;
+
+		CHECK_FOR_INTERRUPTS();
+		if (n == max)
+			chunks = repalloc_huge(chunks, sizeof(ChunkPlace) * (Size) (max *= 2));
+		chunks[n].seq = DatumGetInt64(slot_getattr(slot, 1, &isnull));
+		chunks[n++].tid = slot->tts_tid;
+	}
+	table_endscan(scan);
+	qsort(chunks, n, sizeof(ChunkPlace), compare_chunk);
+	*count = n;
+	return chunks;
+}
+
+static void
+recover_log(SaState *state)
+{
+	Relation	rel = table_open(state->log, AccessShareLock);
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	MemoryContext scratch = AllocSetContextCreate(CurrentMemoryContext, "stream_agg recovery", ALLOCSET_DEFAULT_SIZES);
+	int			n;
+	ChunkPlace *chunks = list_chunks(rel, slot, &n);
+
+	for (int i = 0; i < n; i++)
+	{
+		MemoryContext old = MemoryContextSwitchTo(scratch);
+
+		CHECK_FOR_INTERRUPTS();
+		if (!table_tuple_fetch_row_version(rel, &chunks[i].tid, GetActiveSnapshot(), slot))
+			lost_place(state->log);
+		recover_chunk(state, slot);
+		MemoryContextSwitchTo(old);
+		MemoryContextReset(scratch);
+	}
+	pfree(chunks);
+	MemoryContextDelete(scratch);
+	ExecDropSingleTupleTableSlot(slot);
+	table_close(rel, NoLock);
+}
+
+/* Run a query with these times as $1 ... through a cursor, calling fn for each row. */
+static void
+each_row(SaState *state, const char *sql, int ntimes, Datum *times,
+		 void (*fn) (SaState *state, HeapTuple tuple, TupleDesc desc))
+{
+	Oid			types[2];
 	Portal		portal;
 	SPIPlanPtr	plan;
 	MemoryContext scratch = AllocSetContextCreate(CurrentMemoryContext, "stream_agg recovery", ALLOCSET_DEFAULT_SIZES);
 
-	if ((plan = SPI_prepare(sql, 0, NULL)) == NULL)
+	for (int i = 0; i < ntimes; i++)
+		types[i] = TupleDescAttr(state->query->group_desc, state->nkeys)->atttypid;
+	if ((plan = SPI_prepare(sql, ntimes, types)) == NULL)
 		elog(ERROR, "SPI_prepare failed: %s", SPI_result_code_string(SPI_result));
-	portal = SPI_cursor_open(NULL, plan, NULL, NULL, true);
+	portal = SPI_cursor_open(NULL, plan, times, NULL, true);
 	for (;;)
 	{
 		MemoryContext old;
@@ -1266,13 +1375,6 @@ static const char *
 qualified_name(Oid relid)
 {
 	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid));
-}
-
-static void
-recover_log(SaState *state)
-{
-	each_row(state, psprintf("SELECT ctid, seq, window_start, window_end, data FROM %s ORDER BY seq",
-							 qualified_name(state->log)), recover_chunk);
 }
 
 /* A row of the result: (ctid, the view's columns). */
@@ -1316,55 +1418,53 @@ result_column(SaState *state, AttrNumber attr)
 	return quote_identifier(get_attname(state->result, attr, false));
 }
 
-/* A time as a literal of the windows' type. */
-static const char *
-time_literal(SaState *state, int64 usecs)
-{
-	Oid			type = TupleDescAttr(state->query->group_desc, state->nkeys)->atttypid;
-	Oid			typoutput;
-	bool		varlena;
-
-	if (!IS_VALID_TIMESTAMP(usecs))
-		usecs = DT_NOBEGIN;
-	getTypeOutputInfo(type, &typoutput, &varlena);
-	return psprintf("%s::%s", quote_literal_cstr(OidOutputFunctionCall(typoutput, Int64GetDatum(usecs))),
-					format_type_be_qualified(type));
-}
-
-/* Window start and end of a result row in microseconds, and the windows not yet forgotten. */
+/*
+ * Window start and end of a result row in microseconds, and a condition for the windows not yet forgotten,
+ * whose times are appended to the parameters.
+ */
 static void
-append_windows(SaState *state, StringInfo sql, TimestampTz floor)
+append_windows(SaState *state, StringInfo sql, TimestampTz floor, Datum *times, int *ntimes)
 {
 	SaQuery    *query = state->query;
 	const char *start = query->start_result ? result_column(state, query->start_result) : NULL;
 	const char *end = query->end_result ? result_column(state, query->end_result) : NULL;
 
-	appendStringInfo(sql, ", stream_agg.usecs(%s) - " INT64_FORMAT ", stream_agg.usecs(%s) + " INT64_FORMAT " FROM %s",
+	appendStringInfo(sql, ", stream_agg.usecs(%s) - " INT64_FORMAT ", stream_agg.usecs(%s) + " INT64_FORMAT " FROM ONLY %s WHERE true",
 					 start ? start : end, start ? 0 : query->window_size,
 					 end ? end : start, end ? 0 : query->window_size, qualified_name(state->result));
 	if (TIMESTAMP_IS_NOBEGIN(floor))
 		return;
-	appendStringInfoString(sql, " WHERE true");
 	if (end)
-		appendStringInfo(sql, " AND %s > %s", end, time_literal(state, floor));
-	if (start && query->window_size > 0)
-		appendStringInfo(sql, " AND %s > %s", start, time_literal(state, floor - query->window_size));
+	{
+		times[(*ntimes)++] = TimestampTzGetDatum(floor);
+		appendStringInfo(sql, " AND %s > $%d", end, *ntimes);
+	}
+	if (start && query->window_size > 0 && floor - query->window_size > MIN_TIMESTAMP)
+	{
+		times[(*ntimes)++] = TimestampTzGetDatum(floor - query->window_size);
+		appendStringInfo(sql, " AND %s > $%d", start, *ntimes);
+	}
 }
 
 static void
 recover_result(SaState *state, TimestampTz floor)
 {
 	StringInfoData sql;
+	Datum		times[2];
+	int			ntimes = 0;
 
 	initStringInfo(&sql);
 	appendStringInfoString(&sql, "SELECT ctid");
 	for (int i = 1; i <= state->query->nresults; i++)
 		appendStringInfo(&sql, ", %s", result_column(state, i));
 	if (state->query->windowed)
-		append_windows(state, &sql, floor);
+		append_windows(state, &sql, floor, times, &ntimes);
 	else
-		appendStringInfo(&sql, " FROM %s", qualified_name(state->result));
-	each_row(state, sql.data, recover_result_row);
+		appendStringInfo(&sql, " FROM ONLY %s", qualified_name(state->result));
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	each_row(state, sql.data, ntimes, times, recover_result_row);
+	SPI_finish();
 }
 
 static Oid
@@ -1398,13 +1498,10 @@ sa_state_recover(SaState *state, TimestampTz floor)
 	start_over(state);
 	state->result_file = file_of(state->result);
 	state->log_file = file_of(state->log);
-	if (SPI_connect() != SPI_OK_CONNECT)
-		elog(ERROR, "SPI_connect failed");
 	if (state->mode != SA_APPEND)
 		recover_result(state, floor);
 	if (state->needs_log)
 		recover_log(state);
-	SPI_finish();
 	each_window(state, check_recovered, NULL);
 	each_window(state, commit_window, NULL);
 	state->recovered = true;

@@ -103,6 +103,9 @@ extern void sa_state_forget(SaState *state, SaWindow *window);
 extern void sa_state_commit(SaState *state);
 extern void sa_state_abort(SaState *state);
 
+/* Forget what is in memory; the next batch reads it back. */
+extern void sa_state_reset(SaState *state);
+
 /* Keep memory below the limit (bytes) by letting bodies of the coldest windows go. */
 extern void sa_state_trim(SaState *state, int64 limit);
 

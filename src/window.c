@@ -183,21 +183,37 @@ sa_hop_end(PG_FUNCTION_ARGS)
 	return window_end(start, size);
 }
 
-/* hop_count(size, slide): how many windows can hold one instant. */
-Datum
-sa_hop_count(PG_FUNCTION_ARGS)
+static int64
+checked_hop_count(int64 size, int64 slide)
 {
-	int64		count;
+	int64		count = sa_window_hop_count(size, slide);
 
-	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
-		PG_RETURN_NULL();
-	count = sa_window_hop_count(interval_usecs(PG_GETARG_INTERVAL_P(0), "size"),
-								interval_usecs(PG_GETARG_INTERVAL_P(1), "slide"));
 	if (count > 100000)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("a hopping window of this size and slide would put each event into " INT64_FORMAT " windows",
 						count),
 				 errhint("Use a longer slide.")));
-	PG_RETURN_INT32((int32) count);
+	return count;
+}
+
+void
+sa_window_check(const Interval *size, const Interval *slide)
+{
+	int64		usecs = interval_usecs(size, "size");
+
+	if (slide)
+		(void) checked_hop_count(usecs, interval_usecs(slide, "slide"));
+}
+
+/* hop_count(size, slide): how many windows can hold one instant. */
+Datum
+sa_hop_count(PG_FUNCTION_ARGS)
+{
+	int64		size;
+
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
+		PG_RETURN_NULL();
+	size = interval_usecs(PG_GETARG_INTERVAL_P(0), "size");
+	PG_RETURN_INT32((int32) checked_hop_count(size, interval_usecs(PG_GETARG_INTERVAL_P(1), "slide")));
 }

@@ -16,6 +16,7 @@
 #include "access/xact.h"
 #include "commands/trigger.h"
 #include "commands/vacuum.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "pgstat.h"
@@ -39,6 +40,7 @@
 #include "commit.h"
 #include "compat.h"
 #include "deadletter.h"
+#include "owner.h"
 #include "pipeline.h"
 #include "slot.h"
 #include "source.h"
@@ -70,7 +72,7 @@ static Oid	my_stream = InvalidOid;
 static MemoryContext round_cxt = NULL;
 static SaSlot *my_slot = NULL;
 static bool my_slot_unwanted = false;
-static char my_failure[SA_MESSAGE_SIZE] = "";
+static char my_failure[SA_MESSAGE_SIZE] = "could not start";	/* until the first reload */
 
 void
 sa_worker_init(void)
@@ -122,6 +124,9 @@ apply_worker_settings(void)
 	set("max_parallel_workers_per_gather", "0");
 	set("row_security", "on");
 	set("lock_timeout", psprintf("%d", view_lock_timeout));
+	set("client_encoding", GetDatabaseEncodingName());
+	if (GetConfigOption("transaction_timeout", true, false))
+		set("transaction_timeout", "0");
 }
 
 static void
@@ -353,15 +358,6 @@ source_positions(SaView *view)
 	return result;
 }
 
-/* Deferred constraints of result tables fail inside the view's own part, not at commit. */
-static void
-constraints_immediate(void)
-{
-	ConstraintsSetStmt stmt = {.type = T_ConstraintsSetStmt, .constraints = NIL, .deferred = false};
-
-	AfterTriggerSetState(&stmt);
-}
-
 /* The next batch, or NULL when the stream has changed or gone and must be looked at anew. */
 static SaBatch *
 read_batch(Worker *worker, SaView *leader)
@@ -388,14 +384,9 @@ static List *
 make_stream_letters(SaBatch *batch)
 {
 	List	   *letters = NIL;
-	Oid			save_user;
-	int			save_context;
-	Relation	rel = table_open(batch->stream, NoLock);
+	SaOwnerSwitch save;
 
-	GetUserIdAndSecContext(&save_user, &save_context);
-	SetUserIdAndSecContext(rel->rd_rel->relowner,
-						   save_context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
-	table_close(rel, NoLock);
+	sa_owner_enter(&save, sa_owner_of(batch->stream));
 	for (int i = 0; i < batch->nevents; i++)
 	{
 		if (batch->events[i].verdict == SA_EVENT_NULL_TIME)
@@ -403,7 +394,7 @@ make_stream_letters(SaBatch *batch)
 		else if (batch->events[i].verdict == SA_EVENT_FUTURE)
 			letters = lappend(letters, sa_deadletter_make(batch, i, InvalidOid, SA_REASON_FUTURE, NULL));
 	}
-	SetUserIdAndSecContext(save_user, save_context);
+	sa_owner_leave(&save);
 	return letters;
 }
 
@@ -529,7 +520,6 @@ turn(Worker *worker, List *views)
 
 	pgstat_report_activity(STATE_RUNNING, "reading");
 	begin_transaction();
-	constraints_immediate();
 	batch = read_batch(worker, linitial(views));
 	if (batch == NULL)
 	{
@@ -643,14 +633,11 @@ static void
 fire_triggers(Worker *worker)
 {
 	TimestampTz now = GetCurrentTimestamp();
-	uint64		requested = sa_slot_requested(worker->slot);
-	bool		asked = worker->serving == 0 && requested > worker->slot->served;
+	bool		asked = worker->serving == 0 && sa_slot_take_request(worker->slot, &worker->serving);
 	bool		refresh = asked;
 	ListCell   *lc;
 
-	if (asked)
-		worker->serving = requested;
-	else if (any_at_end_reading(worker))
+	if (!asked && any_at_end_reading(worker))
 		return;
 	foreach(lc, worker->views)
 	{
@@ -681,7 +668,7 @@ static void
 vacuum_log(Worker *worker, Oid log)
 {
 	VacuumParams params = {
-		.options = VACOPT_VACUUM | VACOPT_SKIP_LOCKED | VACOPT_PROCESS_TOAST,
+		.options = SA_VACUUM_OPTIONS,
 		.freeze_min_age = -1,
 		.freeze_table_age = -1,
 		.multixact_freeze_min_age = -1,
@@ -831,6 +818,7 @@ work(Worker *worker)
 		{
 			if (!reload(worker))
 				return;
+			my_failure[0] = '\0';
 		}
 		fire_triggers(worker);
 		if (take_turns(worker))
@@ -870,5 +858,6 @@ sa_worker_main(Datum arg)
 	}
 	PG_END_TRY();
 	my_slot_unwanted = true;
+	my_failure[0] = '\0';
 	proc_exit(0);
 }

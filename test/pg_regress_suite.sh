@@ -6,7 +6,8 @@
 #
 #   test/pg_regress_suite.sh [-e] [regress] [isolation]       default: regress
 #
-#   -e                     with the extension in the database as well
+#   -e                     with the extension in the database as well (foreign_data fails then: it lists all
+#                          foreign data wrappers and servers)
 #   SA_PG_SOURCE=FOLDER    PostgreSQL's source, else it comes from the server's Debian package
 #   TEST_TIMEOUT=n         seconds that one run may take (default 3600)
 #

@@ -25,6 +25,7 @@ fetch_source() {
     mkdir -p "$apt/parts" "$apt/lists/partial" "$apt/archives/partial"
     # The system's files that say where it comes from, saying now where its source comes from.
     for uri in $(apt-cache madison "$package" | awk '{ print $5 }' | sort -u); do
+        # shellcheck disable=SC2013     # no spaces in names there
         for file in $(grep -lrF "${uri%/}" /etc/apt/sources.list /etc/apt/sources.list.d); do
             case $file in
             *.sources) sed 's/^Types:.*/Types: deb-src/' "$file" ;;

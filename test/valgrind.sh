@@ -61,7 +61,6 @@ END
 flow() {
     local columns=(flight_id origin destination scheduled departed delay distance)
     query -f "$demo/airports.sql" -f "$demo/schema.sql"
-    # shellcheck disable=SC2015
     gzip -dc "$top/test/data/flights-20k.jsonl.gz" | { head -n "$flights"; cat >/dev/null; } |
         perl "$demo/to_copy.pl" "${columns[@]}" >flights.copy
     perl "$demo/feed.pl" flights.copy 0 | query
@@ -119,7 +118,12 @@ make_stage
 say "starting a server under valgrind ..."
 start_under_valgrind
 say "the demo's views over $flights flights ..."
-run_to "$logs/flow.log" flow && say "ok      flow" || { say "failed  flow"; tail -n 20 "$logs/flow.log"; }
+if run_to "$logs/flow.log" flow; then
+    say "ok      flow"
+else
+    say "failed  flow"
+    tail -n 20 "$logs/flow.log"
+fi
 say "sql/ ..."
 run_to "$logs/regress.log" regress || true
 grep -E '\.\.\. (ok|FAILED)|^(not )?ok ' "$logs/regress.log" || true

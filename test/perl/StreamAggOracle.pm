@@ -56,6 +56,9 @@ CREATE TABLE dim_one (dk int PRIMARY KEY, label text, w int);
 INSERT INTO dim_one VALUES (0, 'zero', 10), (1, 'one', 11), (2, NULL, 12), (4, 'four', NULL), (5, 'one', 15);
 CREATE TABLE dim_many (mk int, x int);
 INSERT INTO dim_many VALUES (0, 1), (0, 1), (1, 2), (1, 3), (1, 4), (3, 5), (NULL, 6);
+CREATE TABLE changes (name text, op text);
+CREATE FUNCTION note_change() RETURNS trigger LANGUAGE plpgsql AS
+$$BEGIN INSERT INTO public.changes VALUES (TG_TABLE_NAME, TG_OP); RETURN NULL; END$$;
 CREATE AGGREGATE append_id(bigint) (sfunc = array_append, stype = bigint[], initcond = '{}');
 CREATE FUNCTION first_arg(text, text) RETURNS text LANGUAGE sql IMMUTABLE STRICT AS 'SELECT $1';
 CREATE AGGREGATE first_text(text) (sfunc = first_arg, stype = text);
@@ -293,7 +296,7 @@ sub create_view
 	my %options = (
 		output_mode => $view->{mode},
 		trigger => pick('manual', 'manual', 'manual', 'immediate', 'immediate', '50 ms', '1 second'));
-	$options{max_batch_rows} = pick(1, 2, 3, 7, 20, 100) if chance(0.8);
+	$options{max_batch_rows} = pick(1, 2, 7, 20, 100, 300) if chance(0.7);
 	$options{watermark} = $view->{own_delay} if defined $view->{own_delay};
 	$options{late_events} = 'drop' if $view->{drop_late};
 	$options{start} = $start if $start;
@@ -359,6 +362,35 @@ sub write_events
 	return $sql;
 }
 
+# What users do with results while the view lives: none of it may change the answer.
+sub maintenance
+{
+	my ($seed) = @_;
+	my $view = pick(@{ $seed->{views} });
+	my ($column) = pick(@{ $view->{targets} }) =~ /(\w+)$/;
+	return pick(
+		"VACUUM FULL $view->{name};\n",
+		"VACUUM $view->{name};\n",
+		"REINDEX TABLE $view->{name};\n",
+		"DROP INDEX IF EXISTS $view->{name}_idx;\nCREATE INDEX " . ($view->{name} =~ s/.*\.//r) . "_idx ON $view->{name} ($column);\n",
+		"CREATE OR REPLACE TRIGGER note_change AFTER INSERT OR UPDATE OR DELETE ON $view->{name} FOR EACH ROW EXECUTE FUNCTION note_change();\n",
+		"ALTER TABLE $view->{name} SET (fillfactor = 20);\n",
+		"DROP MATERIALIZED VIEW IF EXISTS $seed->{name}_doomed;\n");
+}
+
+# A column of the stream has another name for a while. (Not where prepared transactions hold the stream.)
+sub renamed
+{
+	my ($seed, @steps) = @_;
+	my $rename = sub {
+		return { sql => "DO \$\$BEGIN ALTER FOREIGN TABLE $seed->{stream} RENAME COLUMN $_[0] TO $_[1];"
+			  . " EXCEPTION WHEN undefined_column THEN NULL; END\$\$;\n" };
+	};
+	my $back = $rename->('v_then', 'v');
+	$seed->{back} = $back;    # first thing after a crash, for steps before these may be done again
+	return ($rename->('v', 'v_then'), @steps, $back);
+}
+
 # Steps: {sql}, and {txn} (id of the first event) where it adds events. Steps may be done twice, but
 # those with events only when the events are not there.
 sub make_steps
@@ -366,7 +398,8 @@ sub make_steps
 	my ($seed, @events) = @_;
 	my @steps;
 	my @prepared;
-	my $most = pick(5, 30, 60);
+	my $most = pick(5, 30, 60, 150);
+	my $run_often = pick(0.05, 0.25);
 	my $late_view = $seed->{ordered} && chance(0.5) ? scalar(@events) * (0.2 + rand(0.5)) : undef;
 	my $paused;
 
@@ -382,10 +415,13 @@ sub make_steps
 		}
 		else
 		{
-			push @steps, { txn => $first, sql => "BEGIN;\n${write}COMMIT;\n" };
+			my $step = { txn => $first, sql => "BEGIN;\n${write}COMMIT;\n" };
+			push @steps, $seed->{ordered} && chance(0.02) ? renamed($seed, $step) : $step;
 		}
 		push @steps, { sql => "BEGIN;\n" . junk($seed) . "ROLLBACK;\n" } if chance(0.05);
 		push @steps, { prepared => shift @prepared } if @prepared && chance(0.4);
+
+		push @steps, { sql => maintenance($seed) } if chance(0.05);
 
 		if (defined $late_view && $first > $late_view)
 		{
@@ -407,7 +443,7 @@ sub make_steps
 			$paused = pick(@{ $seed->{views} })->{name};
 			push @steps, { sql => "SELECT stream_agg.pause('$paused');\n" };
 		}
-		if (!$paused && chance(0.25))
+		if (!$paused && chance($run_often))
 		{
 			push @steps, { sql => 'CALL stream_agg.run('
 				  . literal(chance(0.7) ? $seed->{stream} : $seed->{views}[0]{name}) . ");\n" };
@@ -447,10 +483,11 @@ sub generate
 	  . ', kt text, kn numeric, kf float8, v int, n numeric, f float8, t text)';
 	$seed{views} = [ ids_view("$seed{name}_ids", \%seed) ];
 	push @{ $seed{views} }, make_view("$seed{name}_$_", \%seed) for 1 .. 2 + floor(rand(3));
+	my $doomed = make_view("$seed{name}_doomed", \%seed);
 	$seed{setup} = "CREATE TABLE $seed{log} $columns;\nCREATE UNIQUE INDEX ON $seed{log} (id);\n"
 	  . "CREATE FOREIGN TABLE $seed{stream} $columns SERVER stream_staged" . ($options ? " OPTIONS ($options)" : '') . ";\n"
-	  . join('', map { create_view($_, \%seed) } @{ $seed{views} });
-	$seed{events} = 60 + floor(rand(340));
+	  . join('', map { create_view($_, \%seed) } @{ $seed{views} }, $doomed);
+	$seed{events} = 60 + floor(rand(540));
 	$seed{steps} = [ make_steps(\%seed, make_events($seed{events}, $bad, $not_null)) ];
 	return \%seed;
 }

@@ -57,7 +57,8 @@ sub try_query
 {
 	my ($node, $query, $db) = @_;
 	my ($out, $err) = ('', '');
-	my $rc = $node->psql($db || 'postgres', $query, stdout => \$out, stderr => \$err);
+	# psql may be gone before it was given the query, which dies of a broken pipe.
+	my $rc = eval { $node->psql($db || 'postgres', $query, stdout => \$out, stderr => \$err) } // 2;
 	return $rc == 0 ? $out : undef;
 }
 

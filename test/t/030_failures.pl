@@ -168,6 +168,26 @@ sub test_lock
 	return;
 }
 
+# A view with a long way to go: its neighbours do not wait for it.
+sub test_backlog
+{
+	my $db = 'backlog';
+	make_database($db);
+	create_view($db, 'behind', 'SELECT k, count(*) AS n FROM s GROUP BY k', max_batch_rows => '10');
+	create_view($db, 'neighbour', 'SELECT count(*) AS n FROM s');
+	$node->safe_psql($db, "SELECT stream_agg.pause('behind')");
+	insert($db, 1, 100000);
+	ok($node->poll_query_until($db, 'SELECT n = 100000 FROM neighbour'), 'one view has read everything');
+	$node->safe_psql($db, "SELECT stream_agg.resume('behind')");
+	ok($node->poll_query_until($db, 'SELECT sum(n) > 0 FROM behind'), 'the other begins');
+	insert($db, 100001, 100001);
+	ok($node->poll_query_until($db, 'SELECT n = 100001 FROM neighbour'), 'the neighbour sees new rows');
+	is_query($db, 'SELECT sum(n) < 100000 FROM behind', 't', 'while the other is still on its way');
+	is(run_all($db), '', 'which comes to its end');
+	is_query($db, 'SELECT sum(n) FROM behind', '100001', 'too');
+	return;
+}
+
 # Little memory: groups go out to the state log and come back.
 sub test_memory
 {
@@ -412,6 +432,7 @@ my @tests = (
 	expressions => \&test_expressions,
 	trigger => \&test_trigger,
 	lock => \&test_lock,
+	backlog => \&test_backlog,
 	memory => \&test_memory,
 	extension => \&test_extension,
 	databases => \&test_databases,

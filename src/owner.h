@@ -1,0 +1,26 @@
+/*
+ * owner.h
+ *		Acting as the owner of a view or stream, and coming back.
+ */
+#ifndef SA_OWNER_H
+#define SA_OWNER_H
+
+typedef struct SaOwnerSwitch
+{
+	Oid			user;
+	int			context;
+	int			nest;
+} SaOwnerSwitch;
+
+/*
+ * From here to sa_owner_leave everything runs with the rights of this role, in a security-restricted
+ * operation, with a safe search_path; settings changed on the way are put back.  An error needs no
+ * sa_owner_leave: the end of the (sub)transaction does the same.
+ */
+extern void sa_owner_enter(SaOwnerSwitch *save, Oid owner);
+extern void sa_owner_leave(const SaOwnerSwitch *save);
+
+/* Owner of a relation. */
+extern Oid	sa_owner_of(Oid relid);
+
+#endif							/* SA_OWNER_H */
