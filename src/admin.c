@@ -242,7 +242,7 @@ sa_run(PG_FUNCTION_ARGS)
 	check_views(relid, stream);
 	if (sa_catalog_views(stream) == NIL)
 		PG_RETURN_VOID();
-	request = sa_slot_request(stream);
+	request = sa_slot_request(stream, relid == stream ? InvalidOid : relid);
 
 	/* Wait without a snapshot, which would hold back what the worker wants to give back. */
 	SPI_connect_ext(SPI_OPT_NONATOMIC);

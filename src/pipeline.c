@@ -32,6 +32,7 @@
 #include "owner.h"
 #include "pipeline.h"
 #include "watermark.h"
+#include "window.h"
 
 #define MAX_MESSAGE 1000			/* bytes of an error kept with the view */
 #define BLOCK_ROWS 64			/* folded together, so that their groups can be fetched ahead */
@@ -277,20 +278,47 @@ fold_block(Part *part)
 	CHECK_FOR_INTERRUPTS();
 }
 
-/* One more row for the block; what would be gone with the next row is copied. */
+/* One more row for the block, which is folded when full; what would be gone with the next row is copied. */
 static void
-gather_row(Part *part, int ordinal, TupleTableSlot *slot)
+gather_row(Part *part, int ordinal, TupleTableSlot *slot, const int64 *window)
 {
 	SaQuery    *query = part->view->query;
-	Datum	   *row = part->values + part->nrows * query->ncolumns;
-	bool	   *nulls = part->nulls + part->nrows * query->ncolumns;
+	Datum	   *row;
+	bool	   *nulls;
 
+	if (part->nrows == BLOCK_ROWS)
+		fold_block(part);
+	row = part->values + part->nrows * query->ncolumns;
+	nulls = part->nulls + part->nrows * query->ncolumns;
 	memcpy(row, slot->tts_values, sizeof(Datum) * query->ncolumns);
 	memcpy(nulls, slot->tts_isnull, sizeof(bool) * query->ncolumns);
 	for (int i = 0; i < query->ncolumns; i++)
 		if (query->fleeting[i] && !nulls[i])
 			row[i] = datumCopy(row[i], false, query->lengths[i]);
+	if (window)
+	{
+		row[query->start_column - 1] = TimestampTzGetDatum(window[0]);
+		row[query->end_column - 1] = TimestampTzGetDatum(window[1]);
+	}
 	part->ordinals[part->nrows++] = ordinal;
+}
+
+/* A row for each hopping window of the event. */
+static void
+gather_hops(Part *part, int ordinal, TupleTableSlot *slot)
+{
+	SaQuery    *query = part->view->query;
+	int64		time = DatumGetInt64(slot->tts_values[query->start_column - 1]);
+	int64		window[2];
+
+	if (slot->tts_isnull[query->start_column - 1])
+		return;
+	for (int k = 0; k < query->hop_count; k++)
+		if (sa_window_hop(time, query->window_size, query->hop_slide, query->hop_origin, k, &window[0]))
+		{
+			window[1] = sa_window_end_of(window[0], query->window_size);
+			gather_row(part, ordinal, slot, window);
+		}
 }
 
 static void
@@ -300,12 +328,10 @@ take_row(TupleTableSlot *row, void *arg)
 	int			ordinal = sa_batch_tid_to_ordinal((ItemPointer) DatumGetPointer(row->tts_values[SA_CTID_COLUMN - 1]));
 	MemoryContext old = MemoryContextSwitchTo(part->row_cxt);
 
-	if (!part->view->query->transform)
-	{
-		gather_row(part, ordinal, row);
-		if (part->nrows == BLOCK_ROWS)
-			fold_block(part);
-	}
+	if (part->view->query->hop_count > 0)
+		gather_hops(part, ordinal, row);
+	else if (!part->view->query->transform)
+		gather_row(part, ordinal, row, NULL);
 	else
 	{
 		part->outcomes[ordinal] = SA_OUTCOME_ACCEPTED;

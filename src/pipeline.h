@@ -38,6 +38,7 @@ typedef struct SaView
 	/* for the worker's schedule */
 	bool		fresh;			/* nothing written yet, not even the row of a view without keys */
 	bool		reading;		/* until it has come to the end */
+	bool		asked;			/* a run() call waits for it */
 	bool		at_end;
 	TimestampTz next_due;
 	TimestampTz retry_at;

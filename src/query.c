@@ -9,9 +9,11 @@
 #include "postgres.h"
 
 #include "access/table.h"
+#include "access/transam.h"
 #include "access/sysattr.h"
 #include "access/htup_details.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_operator.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
@@ -30,6 +32,7 @@
 #include "storage/lmgr.h"
 #include "tcop/tcopprot.h"
 #include "utils/builtins.h"
+#include "utils/date.h"
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -723,20 +726,16 @@ make_group_desc(SplitContext *split)
 static bool
 reads_stream_alone(SplitContext *split)
 {
-	ListCell   *lc;
-	int			rti = 0;
+	Relids		rtis = rtis_of((Node *) split->query->jointree);
 
-	foreach(lc, split->query->rtable)
+	if (split->window_rti != 0)
 	{
-		RangeTblEntry *rte = lfirst(lc);
+		FuncExpr   *window = window_function_of(rt_fetch(split->window_rti, split->query->rtable));
 
-		rti++;
-		if (rti == split->window_rti && strcmp(get_func_name(window_function_of(rte)->funcid), "tumble") == 0)
-			continue;
-		if (rti != split->stream_rti)
-			return false;
+		if (split->result->hop_count > 0 || strcmp(get_func_name(window->funcid), "tumble") == 0)
+			rtis = bms_del_member(rtis, split->window_rti);
 	}
-	return true;
+	return bms_membership(rtis) == BMS_SINGLETON;
 }
 
 /* Which columns are gone with the next row: by reference, and not the batch's own. */
@@ -780,33 +779,180 @@ window_bound(const char *name, FuncExpr *tumble, Oid type)
 	return (Expr *) makeFuncExpr(funcid, type, args, InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL);
 }
 
+/* The window function has been taken out of the FROM list. */
+static void
+forget_function(RangeTblEntry *rte)
+{
+	rte->rtekind = RTE_RESULT;
+	rte->functions = NIL;
+	rte->lateral = false;
+}
+
 /*
  * tumble() gives one row, so its columns are expressions of the event.  The planner would inline it too,
  * but keep a join for the sake of its WHERE.
  */
 static Query *
-inline_tumble(SplitContext *split, Query *below)
+inline_tumble(SplitContext *split, Query *below, FuncExpr *tumble)
 {
-	RangeTblEntry *rte;
-	FuncExpr   *tumble;
+	Oid			type = window_type(tumble);
+	List	   *bounds = list_make2(makeTargetEntry(window_bound("window_start", tumble, type), 1, NULL, false),
+									makeTargetEntry(window_bound("window_end", tumble, type), 2, NULL, false));
+
+	below = (Query *) sa_replace_vars((Node *) below, split->window_rti, rt_fetch(split->window_rti, below->rtable), bounds,
+									  &below->hasSubLinks);
+	forget_function(rt_fetch(split->window_rti, below->rtable));
+	return below;
+}
+
+/* A constant interval or time argument in microseconds; false when it is none. */
+static bool
+constant_usecs(FuncExpr *func, int n, int64 *usecs)
+{
+	Const	   *arg = constant_argument(func, n);
+	Interval   *interval;
+
+	if (arg == NULL)
+		return false;
+	if (arg->consttype != INTERVALOID)
+	{
+		*usecs = arg->consttype == DATEOID ? (int64) DatumGetDateADT(arg->constvalue) * USECS_PER_DAY :
+			DatumGetInt64(arg->constvalue);
+		return !TIMESTAMP_NOT_FINITE(*usecs);
+	}
+	interval = DatumGetIntervalP(arg->constvalue);
+	*usecs = interval->day * USECS_PER_DAY + interval->time;
+	return interval->month == 0 && *usecs > 0;
+}
+
+/* Take hop() out where its windows are grouping columns and nothing else. */
+static Query *
+take_out_hop(SplitContext *split, Query *below, FuncExpr *hop)
+{
+	SaQuery    *result = split->result;
+	TargetEntry *start = list_nth(below->targetList, result->start_column - 1);
+	TargetEntry *end = list_nth(below->targetList, result->end_column - 1);
+	Expr	   *start_var = start->expr;
+	Expr	   *end_var = end->expr;
+	Expr	   *time = copyObject(linitial(hop->args));
+	int64		size;
+	int64		slide;
+	int64		origin;
+
+	if (!constant_usecs(hop, 1, &size) || !constant_usecs(hop, 2, &slide))
+		return below;
+	if (list_length(hop->args) < 4)
+		origin = sa_window_default_origin(slide);
+	else if (!constant_usecs(hop, 3, &origin))
+		return below;
+	if (exprType((Node *) time) == DATEOID)
+		time = (Expr *) makeFuncExpr(F_TIMESTAMP_DATE, TIMESTAMPOID, list_make1(time), InvalidOid, InvalidOid,
+									 COERCE_EXPLICIT_CAST);
+	start->expr = end->expr = time;
+	if (bms_is_member(split->window_rti, pull_varnos(NULL, (Node *) below)))
+	{
+		start->expr = start_var;
+		end->expr = end_var;
+		return below;
+	}
+	forget_function(rt_fetch(split->window_rti, below->rtable));
+	result->hop_count = sa_window_hop_count(size, slide);
+	result->hop_slide = slide;
+	result->hop_origin = origin;
+	return below;
+}
+
+/* Types whose equal values are the same to the last bit, so that it does not matter which comes first. */
+static bool
+is_exact_type(Oid type, Oid collation)
+{
+	switch (type)
+	{
+		case BOOLOID:
+		case INT2OID:
+		case INT4OID:
+		case INT8OID:
+		case OIDOID:
+		case DATEOID:
+		case TIMESTAMPOID:
+		case TIMESTAMPTZOID:
+		case UUIDOID:
+		case BYTEAOID:
+			return true;
+		case TEXTOID:
+		case VARCHAROID:
+			return !OidIsValid(collation) || get_collation_isdeterministic(collation);
+		default:
+			return type_is_enum(type);
+	}
+}
+
+/* Aggregates that give the same in whatever order events come. */
+static bool
+is_order_free(Aggref *aggref)
+{
+	static const char *const sums[] = {
+		"sum", "avg", "stddev", "stddev_pop", "stddev_samp", "variance", "var_pop", "var_samp",
+		"bit_and", "bit_or", "bit_xor", "bool_and", "bool_or", "every"
+	};
+	const char *name = get_func_name(aggref->aggfnoid);
+	Node	   *arg;
 	Oid			type;
-	List	   *bounds;
+
+	if (aggref->aggfnoid >= FirstNormalObjectId)
+		return false;
+	if (strcmp(name, "count") == 0)
+		return true;
+	if (list_length(aggref->args) != 1)
+		return false;
+	arg = (Node *) linitial_node(TargetEntry, aggref->args)->expr;
+	type = exprType(arg);
+	if (strcmp(name, "min") == 0 || strcmp(name, "max") == 0)
+		return is_exact_type(type, exprCollation(arg));
+	for (int i = 0; i < lengthof(sums); i++)
+		if (strcmp(name, sums[i]) == 0)
+			return type == NUMERICOID || is_exact_type(type, InvalidOid);
+	return false;
+}
+
+/*
+ * A join may give rows in another order than that of the events, and in another one when the batch is cut
+ * elsewhere.  Where that could show in the answer, they are put back in order.
+ */
+static void
+keep_order(SplitContext *split, Query *below)
+{
+	SaQuery    *result = split->result;
+	bool		order_free = true;
+	TargetEntry *ctid = linitial(below->targetList);
+	SortGroupClause *sort;
+
+	for (int i = 0; i < result->nkeys; i++)
+		order_free &= is_exact_type(result->keys[i].type, result->keys[i].collation);
+	for (int i = 0; i < result->naggs; i++)
+		order_free &= is_order_free(result->aggs[i].ref);
+	if (reads_stream_alone(split) || (order_free && !result->transform))
+		return;
+	sort = makeNode(SortGroupClause);
+	sort->tleSortGroupRef = ctid->ressortgroupref = 1;
+	sort->eqop = TIDEqualOperator;
+	sort->sortop = TIDLessOperator;
+	sort->hashable = true;
+	below->sortClause = list_make1(sort);
+}
+
+/* Windows as expressions where that is possible, which spares a join. */
+static Query *
+inline_window(SplitContext *split, Query *below)
+{
+	FuncExpr   *func;
 
 	if (split->window_rti == 0)
 		return below;
-	rte = rt_fetch(split->window_rti, below->rtable);
-	tumble = window_function_of(rte);
-	if (strcmp(get_func_name(tumble->funcid), "tumble") != 0)
-		return below;
-	type = window_type(tumble);
-	bounds = list_make2(makeTargetEntry(window_bound("window_start", tumble, type), 1, NULL, false),
-						makeTargetEntry(window_bound("window_end", tumble, type), 2, NULL, false));
-	below = (Query *) sa_replace_vars((Node *) below, split->window_rti, rte, bounds, &below->hasSubLinks);
-	rte = rt_fetch(split->window_rti, below->rtable);
-	rte->rtekind = RTE_RESULT;
-	rte->functions = NIL;
-	rte->lateral = false;
-	return below;
+	func = window_function_of(rt_fetch(split->window_rti, below->rtable));
+	if (strcmp(get_func_name(func->funcid), "tumble") == 0)
+		return inline_tumble(split, below, func);
+	return split->result->windowed ? take_out_hop(split, below, func) : below;
 }
 
 /* What lies below: the same FROM and WHERE, with the columns collected on the way. */
@@ -819,7 +965,9 @@ finish_below(SplitContext *split)
 	below->groupClause = NIL;
 	below->havingQual = NULL;
 	below->hasAggs = false;
-	split->result->below = inline_tumble(split, below);
+	below = inline_window(split, below);
+	keep_order(split, below);
+	split->result->below = below;
 	note_columns(split);
 }
 

@@ -40,6 +40,14 @@ typedef struct SaQuery
 	bool		windowed;		/* grouped by a window */
 	int64		window_size;	/* microseconds; 0: not constant */
 
+	/*
+	 * Hopping windows that are no more than grouping columns are put to rows when they are folded: then
+	 * both window columns from below hold the event's time.
+	 */
+	int64		hop_count;		/* 0: the windows come from below */
+	int64		hop_slide;
+	int64		hop_origin;
+
 	int			ncolumns;		/* of the rows from below */
 	bool	   *fleeting;		/* per column: by reference, and gone with the next row */
 	int16	   *lengths;		/* per column: typlen */

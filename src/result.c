@@ -39,6 +39,8 @@ struct SaResult
 	MemoryContext cxt;
 	MemoryContext batch_cxt;	/* from begin to the next begin */
 	MemoryContext row_cxt;		/* reset after every row, or every multi-insert */
+	MemoryContext slots_cxt;	/* of the slots for new rows, until the table changes */
+	TupleDesc	slots_desc;
 	SaQuery    *query;
 	Oid			relid;
 
@@ -78,6 +80,7 @@ sa_result_create(SaQuery *query, Oid relid, MemoryContext parent)
 
 	result->cxt = cxt;
 	result->batch_cxt = AllocSetContextCreate(cxt, "stream_agg result batch", ALLOCSET_DEFAULT_SIZES);
+	result->slots_cxt = AllocSetContextCreate(cxt, "stream_agg result slots", ALLOCSET_DEFAULT_SIZES);
 	result->row_cxt = AllocSetContextCreate(cxt, "stream_agg result row", ALLOCSET_DEFAULT_SIZES);
 	result->query = query;
 	result->relid = relid;
@@ -155,6 +158,25 @@ prepare_defaults(SaResult *result)
 	}
 }
 
+/* Slots for new rows outlive the batch, but not a change of the table's columns. */
+static void
+prepare_slots(SaResult *result)
+{
+	MemoryContext old;
+
+	if (result->slots_desc && equalTupleDescs(result->slots_desc, RelationGetDescr(result->rel)))
+	{
+		for (int i = 0; i < INSERT_ROWS && result->inserts[i]; i++)
+			ExecClearTuple(result->inserts[i]);	/* what a failed batch has left */
+		return;
+	}
+	MemoryContextReset(result->slots_cxt);
+	memset(result->inserts, 0, sizeof(result->inserts));
+	old = MemoryContextSwitchTo(result->slots_cxt);
+	result->slots_desc = CreateTupleDescCopyConstr(RelationGetDescr(result->rel));
+	MemoryContextSwitchTo(old);
+}
+
 void
 sa_result_begin(SaResult *result)
 {
@@ -178,7 +200,7 @@ sa_result_begin(SaResult *result)
 	result->old_row = table_slot_create(result->rel, NULL);
 	result->new_row = table_slot_create(result->rel, NULL);
 	result->bulk = GetBulkInsertState();
-	memset(result->inserts, 0, sizeof(result->inserts));
+	prepare_slots(result);
 	result->ninserts = 0;
 	result->insert_bytes = 0;
 	result->inserted = result->updated = result->deleted = 0;
@@ -203,8 +225,6 @@ sa_result_end(SaResult *result)
 	EvalPlanQualEnd(&result->epq);
 	ExecDropSingleTupleTableSlot(result->old_row);
 	ExecDropSingleTupleTableSlot(result->new_row);
-	for (int i = 0; i < INSERT_ROWS && result->inserts[i]; i++)
-		ExecDropSingleTupleTableSlot(result->inserts[i]);
 	FreeBulkInsertState(result->bulk);
 	ExecCloseIndices(result->rri);
 	ExecResetTupleTable(result->estate->es_tupleTable, false);
@@ -315,8 +335,9 @@ insert_row(SaResult *result, Datum *values, bool *nulls, SaGroup *group)
 
 	if (slot == NULL)
 	{
-		old = MemoryContextSwitchTo(result->batch_cxt);
-		slot = result->inserts[result->ninserts] = table_slot_create(result->rel, NULL);
+		old = MemoryContextSwitchTo(result->slots_cxt);
+		slot = result->inserts[result->ninserts] = MakeSingleTupleTableSlot(result->slots_desc,
+																			table_slot_callbacks(result->rel));
 		MemoryContextSwitchTo(old);
 	}
 	ResetPerTupleExprContext(result->estate);
@@ -417,8 +438,8 @@ prefetch_entry(SaTouched *const *list, int i, int n)
 {
 	if (i + 2 * PREFETCH_AHEAD < n)
 		__builtin_prefetch(list[i + 2 * PREFETCH_AHEAD]->group);
-	if (i + PREFETCH_AHEAD < n && list[i + PREFETCH_AHEAD]->group->body)
-		__builtin_prefetch(list[i + PREFETCH_AHEAD]->group->body);
+	if (i + PREFETCH_AHEAD < n)
+		sa_state_prefetch_body(list[i + PREFETCH_AHEAD]->group);
 }
 
 static void

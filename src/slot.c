@@ -369,20 +369,22 @@ sa_slot_take_reload(SaSlot *slot)
 }
 
 /*
- * A run() call not yet answered.  Not while there is a change to be looked at first: the call may count on
- * it.
+ * Number of a run() call not yet answered and the view that it is about; 0: none.  Not while there is a
+ * change to be looked at first: the call may count on it.
  */
-bool
-sa_slot_take_request(SaSlot *slot, uint64 *request)
+uint64
+sa_slot_pending_request(SaSlot *slot, Oid *view)
 {
-	bool		taken;
+	uint64		request = 0;
 
 	LWLockAcquire(shared->lock, LW_SHARED);
-	taken = slot->requested > slot->served && !slot->reload;
-	if (taken)
-		*request = slot->requested;
+	if (slot->requested > slot->served && !slot->reload)
+	{
+		request = slot->requested;
+		*view = slot->requested_view;
+	}
 	LWLockRelease(shared->lock);
-	return taken;
+	return request;
 }
 
 /* A batch has committed: an earlier failure counts no longer. */
@@ -408,7 +410,7 @@ sa_slot_serve(SaSlot *slot, uint64 request)
 /* --- run() --- */
 
 uint64
-sa_slot_request(Oid stream)
+sa_slot_request(Oid stream, Oid view)
 {
 	SaSlot	   *slot;
 	uint64		request = 0;
@@ -422,6 +424,10 @@ sa_slot_request(Oid stream)
 	slot = find_slot(MyDatabaseId, stream);
 	if (slot)
 	{
+		/* Calls about different views become one about all. */
+		if (slot->requested > slot->served && slot->requested_view != view)
+			view = InvalidOid;
+		slot->requested_view = view;
 		request = slot->requested = ++shared->requests;
 		if (slot->latch)
 			SetLatch(slot->latch);
@@ -445,7 +451,10 @@ sa_slot_wait(Oid stream, uint64 request, TimestampTz until)
 		slot = find_slot(MyDatabaseId, stream);
 		done = slot == NULL || slot->served >= request;
 		if (!done && slot->requested < request)
+		{
 			slot->requested = request;	/* another slot than the one that was asked */
+			slot->requested_view = InvalidOid;
+		}
 		LWLockRelease(shared->lock);
 		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), until);
 		if (done || left <= 0)

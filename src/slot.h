@@ -23,6 +23,7 @@ typedef struct SaSlot
 	int			failures;		/* in a row; for the back-off */
 	TimestampTz next_start;		/* not before */
 	uint64		requested;		/* number of the newest run() call, of all of the cluster */
+	Oid			requested_view; /* the view that it is about; InvalidOid: all */
 	uint64		served;			/* of the newest one answered */
 	bool		reload;			/* views or options changed */
 	char		message[SA_MESSAGE_SIZE];	/* why no worker runs, or '' */
@@ -48,12 +49,12 @@ extern void sa_slot_wake_database(Oid database);
 extern SaSlot *sa_slot_attach(int index);
 extern void sa_slot_detach(SaSlot *slot, bool unwanted, const char *message);
 extern bool sa_slot_take_reload(SaSlot *slot);
-extern bool sa_slot_take_request(SaSlot *slot, uint64 *request);
+extern uint64 sa_slot_pending_request(SaSlot *slot, Oid *view);
 extern void sa_slot_succeeded(SaSlot *slot);
 extern void sa_slot_serve(SaSlot *slot, uint64 request);
 
 /* run(): ask, and wait until the request is answered or the time is over (false). */
-extern uint64 sa_slot_request(Oid stream);
+extern uint64 sa_slot_request(Oid stream, Oid view);
 extern bool sa_slot_wait(Oid stream, uint64 request, TimestampTz until);
 
 /* The launcher's side. */

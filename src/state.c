@@ -782,6 +782,16 @@ sa_state_prefetch_bucket(SaWindow *window, uint32 hash)
 	__builtin_prefetch(&window->buckets[hash & (window->nbuckets - 1)]);
 }
 
+/* Two lines of the cache hold most bodies. */
+void
+sa_state_prefetch_body(SaGroup *group)
+{
+	if (group->body == NULL)
+		return;
+	__builtin_prefetch(group->body);
+	__builtin_prefetch((char *) group->body + 64);
+}
+
 void
 sa_state_prefetch_group(SaWindow *window, uint32 hash)
 {
@@ -790,8 +800,7 @@ sa_state_prefetch_group(SaWindow *window, uint32 hash)
 	if (group == NULL)
 		return;
 	__builtin_prefetch(group);
-	if (group->body)
-		__builtin_prefetch(group->body);
+	sa_state_prefetch_body(group);
 }
 
 SaGroup *

@@ -78,6 +78,7 @@ extern SaGroup *sa_state_group(SaState *state, SaWindow *window, uint32 hash, co
 extern uint32 sa_state_hash(SaState *state, const Datum *row, const bool *nulls);
 extern void sa_state_prefetch_bucket(SaWindow *window, uint32 hash);
 extern void sa_state_prefetch_group(SaWindow *window, uint32 hash);
+extern void sa_state_prefetch_body(SaGroup *group);
 
 /* Fold a row into a group. */
 extern void sa_state_advance(SaState *state, SaWindow *window, SaGroup *group, const Datum *row, const bool *nulls);

@@ -110,14 +110,14 @@ origin_argument(FunctionCallInfo fcinfo, int arg, int64 size)
 	return PG_ARGISNULL(arg) ? sa_window_default_origin(size) : time_argument(fcinfo, arg);
 }
 
-static Datum
-window_end(int64 start, int64 size)
+int64
+sa_window_end_of(int64 start, int64 size)
 {
 	int64		end;
 
 	if (pg_add_s64_overflow(start, size, &end) || !IS_VALID_TIMESTAMP(end))
 		out_of_range();
-	return TimestampGetDatum(end);
+	return end;
 }
 
 /* window_start(ts, size, origin): start of the tumbling window that holds ts. */
@@ -142,8 +142,8 @@ sa_window_end(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
 		PG_RETURN_NULL();
 	size = interval_usecs(PG_GETARG_INTERVAL_P(1), "size");
-	return window_end(sa_window_floor(time_argument(fcinfo, 0), size,
-									  origin_argument(fcinfo, 2, size)), size);
+	PG_RETURN_TIMESTAMP(sa_window_end_of(sa_window_floor(time_argument(fcinfo, 0), size,
+									  origin_argument(fcinfo, 2, size)), size));
 }
 
 /* Start and size of the k-th window for the two hop functions; false for NULL. */
@@ -180,7 +180,7 @@ sa_hop_end(PG_FUNCTION_ARGS)
 
 	if (!hop_arguments(fcinfo, &start, &size))
 		PG_RETURN_NULL();
-	return window_end(start, size);
+	PG_RETURN_TIMESTAMP(sa_window_end_of(start, size));
 }
 
 static int64

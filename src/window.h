@@ -19,6 +19,9 @@ extern int64 sa_window_floor(int64 ts, int64 size, int64 origin);
  */
 extern bool sa_window_hop(int64 ts, int64 size, int64 slide, int64 origin, int k, int64 *start);
 
+/* End of a window; errors when it is out of range. */
+extern int64 sa_window_end_of(int64 start, int64 size);
+
 /* How many hopping windows can hold one instant. */
 extern int64 sa_window_hop_count(int64 size, int64 slide);
 

@@ -11,7 +11,6 @@
  */
 #include "postgres.h"
 
-#include "access/relation.h"
 #include "access/table.h"
 #include "access/xact.h"
 #include "commands/trigger.h"
@@ -62,7 +61,10 @@ typedef struct Worker
 	SaSource   *source;
 	List	   *views;			/* of SaView */
 	uint64		serving;		/* run() request of the round at hand; 0: none */
+	List	   *target;			/* where that round ends (SaViewPosition); NIL: not known yet */
+	MemoryContext target_cxt;
 	bool		woken;			/* something may have been written */
+	TimestampTz pause_until;	/* the stream is locked, or somebody waits for a lock on it */
 	TimestampTz last_release;
 } Worker;
 
@@ -144,6 +146,7 @@ start_up(Worker *worker, int index)
 	CacheRegisterRelcacheCallback(note_stream_change, (Datum) 0);
 	worker->cxt = AllocSetContextCreate(TopMemoryContext, "stream_agg worker", ALLOCSET_DEFAULT_SIZES);
 	worker->round_cxt = round_cxt = AllocSetContextCreate(worker->cxt, "stream_agg round", ALLOCSET_DEFAULT_SIZES);
+	worker->target_cxt = AllocSetContextCreate(worker->cxt, "stream_agg target", ALLOCSET_SMALL_SIZES);
 	worker->batch_cxt = AllocSetContextCreate(worker->cxt, "stream_agg turn", ALLOCSET_DEFAULT_SIZES);
 	worker->woken = true;
 }
@@ -170,16 +173,34 @@ commit_transaction(void)
 
 /* --- the stream and its views --- */
 
-/* Open the stream anew; false when it is gone. */
-static bool
+#define LOCK_RETRY (100 * INT64CONST(1000))
+
+typedef enum StreamLock
+{
+	STREAM_LOCKED,
+	STREAM_BUSY,				/* try again after a while, and do not join the queue */
+	STREAM_GONE
+} StreamLock;
+
+/* Lock the stream for this transaction; with the lock come the changes committed before it. */
+static StreamLock
+lock_stream(Worker *worker)
+{
+	if (!ConditionalLockRelationOid(worker->stream, AccessShareLock))
+	{
+		worker->pause_until = GetCurrentTimestamp() + LOCK_RETRY;
+		return STREAM_BUSY;
+	}
+	return SearchSysCacheExists1(RELOID, ObjectIdGetDatum(worker->stream)) ? STREAM_LOCKED : STREAM_GONE;
+}
+
+/* Open the stream, which is locked, anew. */
+static void
 open_stream(Worker *worker)
 {
 	MemoryContext old;
-	Relation	rel;
+	Relation	rel = table_open(worker->stream, NoLock);
 
-	rel = try_relation_open(worker->stream, AccessShareLock);
-	if (rel == NULL)
-		return false;
 	if (worker->source)
 		worker->routine->close(worker->source);
 	if (worker->stream_cxt)
@@ -193,8 +214,7 @@ open_stream(Worker *worker)
 	worker->routine->refresh(worker->source);	/* views may be reading towards an end noted before */
 	MemoryContextSwitchTo(old);
 	pgstat_report_appname(psprintf("stream_agg %s", RelationGetRelationName(rel)));
-	relation_close(rel, NoLock);
-	return true;
+	table_close(rel, NoLock);
 }
 
 static SaView *
@@ -288,20 +308,24 @@ close_missing(Worker *worker, List *views)
 	worker->views = views;
 }
 
-/* Read the configuration again.  False when there is nothing left to do for this stream. */
-static bool
+/* Read the configuration again.  STREAM_GONE when there is nothing left to do for this stream. */
+static StreamLock
 reload(Worker *worker)
 {
 	List	   *views;
 	ListCell   *lc;
+	StreamLock	lock;
 
-	stream_changed = false;
 	begin_transaction();
-	if (!open_stream(worker))
+	lock = lock_stream(worker);
+	if (lock != STREAM_LOCKED)
 	{
+		stream_changed = true;
 		commit_transaction();
-		return false;
+		return lock;
 	}
+	stream_changed = false;
+	open_stream(worker);
 	views = read_views(worker);
 	commit_transaction();
 	worker->routine->end_batch(worker->source, true);
@@ -313,10 +337,11 @@ reload(Worker *worker)
 		SaView	   *view = lfirst(lc);
 
 		view->reading = view->reading && is_running(view);
+		view->asked = view->asked && is_running(view);
 		view->fresh = view->fresh || sa_commit_counter(view->positions, SA_READ) == 0;
 	}
 	MemoryContextReset(worker->batch_cxt);
-	return worker->views != NIL;
+	return worker->views != NIL ? STREAM_LOCKED : STREAM_GONE;
 }
 
 /* --- one batch --- */
@@ -358,24 +383,23 @@ source_positions(SaView *view)
 	return result;
 }
 
-/* The next batch, or NULL when the stream has changed or gone and must be looked at anew. */
+/* The next batch, or NULL when the stream is busy, or has changed and must be looked at anew. */
 static SaBatch *
 read_batch(Worker *worker, SaView *leader)
 {
-	Relation	rel = try_relation_open(worker->stream, AccessShareLock);
+	StreamLock	lock = lock_stream(worker);
+	Relation	rel;
 	SaBatch    *batch;
 
-	/* With the lock come the changes committed before it: they count from this batch on. */
-	if (rel == NULL || stream_changed)
-	{
-		if (rel)
-			relation_close(rel, NoLock);
+	if (lock == STREAM_GONE)
+		stream_changed = true;
+	if (lock != STREAM_LOCKED || stream_changed)
 		return NULL;
-	}
+	rel = table_open(worker->stream, NoLock);
 	batch = sa_batch_create(worker->batch_cxt, worker->stream, RelationGetDescr(rel));
 	worker->routine->read(worker->source, source_positions(leader), leader->options.max_batch_rows, batch);
 	sa_batch_seal(batch, worker->options);
-	relation_close(rel, NoLock);
+	table_close(rel, NoLock);
 	return batch;
 }
 
@@ -446,7 +470,7 @@ process_views(List *views, SaBatch *batch)
 				view->at_end = false;
 				break;
 			case SA_PART_STOPPED:
-				view->reading = false;
+				view->reading = view->asked = false;
 				break;
 		}
 	}
@@ -511,6 +535,55 @@ note_end(List *views, bool at_end)
 	}
 }
 
+static bool
+has_reached(SaView *view, List *target)
+{
+	ListCell   *lc;
+
+	foreach(lc, target)
+	{
+		SaViewPosition *end = lfirst(lc);
+		SaViewPosition *pos = sa_commit_find(view->positions, end->topic, end->partition);
+
+		if (pos == NULL || pos->position < end->position)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * What a run() call waits for: the first view that comes to the end shows where that is; the others are
+ * done when they have come as far, whatever has been written since.
+ */
+static void
+note_request(Worker *worker, List *views)
+{
+	ListCell   *lc;
+
+	foreach(lc, views)
+	{
+		SaView	   *view = lfirst(lc);
+
+		if (!view->asked || view->reading)
+			continue;
+		view->asked = false;
+		if (worker->target == NIL)
+		{
+			MemoryContext old = MemoryContextSwitchTo(worker->target_cxt);
+
+			worker->target = sa_commit_copy(view->positions);
+			MemoryContextSwitchTo(old);
+		}
+	}
+	foreach(lc, worker->views)
+	{
+		SaView	   *view = lfirst(lc);
+
+		if (view->asked && worker->target != NIL)
+			view->asked = !has_reached(view, worker->target);
+	}
+}
+
 /* Read one batch for views that stand at the same position. */
 static void
 turn(Worker *worker, List *views)
@@ -524,7 +597,6 @@ turn(Worker *worker, List *views)
 	if (batch == NULL)
 	{
 		commit_transaction();
-		stream_changed = true;
 		return;
 	}
 	lost = find_lost(batch);
@@ -537,6 +609,7 @@ turn(Worker *worker, List *views)
 		CommandCounterIncrement();
 		if (process_views(views, batch))
 		{
+			sa_slot_succeeded(worker->slot);
 			PushActiveSnapshot(GetTransactionSnapshot());
 			sa_deadletter_write(worker->stream, make_stream_letters(batch));
 			PopActiveSnapshot();
@@ -547,6 +620,7 @@ turn(Worker *worker, List *views)
 	commit_transaction();
 	worker->routine->end_batch(worker->source, true);
 	report_views(worker, views);
+	note_request(worker, views);
 	MemoryContextReset(worker->batch_cxt);
 }
 
@@ -590,19 +664,19 @@ take_turns(Worker *worker)
 }
 
 static bool
-any_reading(Worker *worker)
+any_asked(Worker *worker)
 {
 	ListCell   *lc;
 
 	foreach(lc, worker->views)
-		if (((SaView *) lfirst(lc))->reading)
+		if (((SaView *) lfirst(lc))->asked)
 			return true;
 	return false;
 }
 
 /* Views at the end that are reading: the end has been noted for them already. */
 static bool
-any_at_end_reading(Worker *worker)
+any_at_end_reading(Worker *worker, TimestampTz now)
 {
 	ListCell   *lc;
 
@@ -610,53 +684,82 @@ any_at_end_reading(Worker *worker)
 	{
 		SaView	   *view = lfirst(lc);
 
-		if (view->reading && view->at_end)
+		if (view->at_end && is_ready(view, now))
 			return true;
 	}
 	return false;
 }
 
+/* Does a run() call ask for this view? */
 static bool
-is_due(Worker *worker, SaView *view, bool asked, TimestampTz now)
+is_asked(SaView *view, uint64 request, Oid requested_view)
+{
+	return request != 0 && is_running(view) && (!OidIsValid(requested_view) || requested_view == view->config->view);
+}
+
+static bool
+is_due(Worker *worker, SaView *view, TimestampTz now)
 {
 	if (!is_running(view) || view->reading)
 		return false;
-	if (asked || view->fresh)
+	if (view->fresh)
 		return true;
 	if (view->options.trigger == SA_TRIGGER_IMMEDIATE)
 		return worker->woken;
 	return view->options.trigger > 0 && view->next_due <= now;
 }
 
-/* Views whose trigger has fired begin to read, up to the end as of now. */
+/* Note the end as of now, for those that begin to read.  False when the stream cannot be had just now. */
+static bool
+refresh_source(Worker *worker)
+{
+	StreamLock	lock;
+
+	begin_transaction();
+	lock = lock_stream(worker);
+	if (lock == STREAM_LOCKED)
+		worker->routine->refresh(worker->source);
+	else if (lock == STREAM_GONE)
+		stream_changed = true;
+	commit_transaction();
+	worker->routine->end_batch(worker->source, true);
+	return lock == STREAM_LOCKED;
+}
+
+/* Views whose trigger has fired, or that are asked for, begin to read, up to the end as of now. */
 static void
 fire_triggers(Worker *worker)
 {
 	TimestampTz now = GetCurrentTimestamp();
-	bool		asked = worker->serving == 0 && sa_slot_take_request(worker->slot, &worker->serving);
-	bool		refresh = asked;
+	Oid			requested_view = InvalidOid;
+	uint64		request = worker->serving == 0 ? sa_slot_pending_request(worker->slot, &requested_view) : 0;
+	bool		any = request != 0;
 	ListCell   *lc;
 
-	if (!asked && any_at_end_reading(worker))
+	if (request == 0 && any_at_end_reading(worker, now))
+		return;
+	foreach(lc, worker->views)
+		any |= is_due(worker, lfirst(lc), now);
+	if (!any || !refresh_source(worker))
 		return;
 	foreach(lc, worker->views)
 	{
 		SaView	   *view = lfirst(lc);
 
-		if (!is_due(worker, view, asked, now))
+		if (request != 0)
+			view->asked = is_asked(view, request, requested_view);
+		if (!(request != 0 && view->asked) && !is_due(worker, view, now))
 			continue;
 		view->reading = true;
 		if (view->options.trigger > 0)
 			view->next_due = now + view->options.trigger;
-		refresh = true;
 	}
 	worker->woken = false;
-	if (refresh)
+	if (request != 0)
 	{
-		begin_transaction();
-		worker->routine->refresh(worker->source);
-		commit_transaction();
-		worker->routine->end_batch(worker->source, true);
+		worker->serving = request;
+		worker->target = NIL;
+		MemoryContextReset(worker->target_cxt);
 	}
 }
 
@@ -753,9 +856,12 @@ release(Worker *worker)
 	vacuum_logs(worker);
 	begin_transaction();
 	MemoryContextSwitchTo(worker->batch_cxt);
-	foreach(lc, sa_catalog_views(worker->stream))
-		positions = least_positions(positions, sa_catalog_positions(((SaViewConfig *) lfirst(lc))->id));
-	worker->routine->release(worker->source, positions);
+	if (lock_stream(worker) == STREAM_LOCKED)
+	{
+		foreach(lc, sa_catalog_views(worker->stream))
+			positions = least_positions(positions, sa_catalog_positions(((SaViewConfig *) lfirst(lc))->id));
+		worker->routine->release(worker->source, positions);
+	}
 	commit_transaction();
 	worker->routine->end_batch(worker->source, true);
 	MemoryContextReset(worker->batch_cxt);
@@ -778,19 +884,15 @@ time_to_wait(Worker *worker)
 		else if (is_running(view) && view->options.trigger > 0)
 			until = Min(until, view->next_due);
 	}
+	until = Max(until, worker->pause_until);
 	return Max(1, TimestampDifferenceMilliseconds(now, until) + 1);
 }
 
 static void
 wait_for_work(Worker *worker)
 {
-	int			events;
-
 	pgstat_report_activity(STATE_IDLE, NULL);
-	events = WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, time_to_wait(worker),
-					   PG_WAIT_EXTENSION);
-	if (events & WL_LATCH_SET)
-		ResetLatch(MyLatch);
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, time_to_wait(worker), PG_WAIT_EXTENSION);
 	worker->woken = true;
 }
 
@@ -806,34 +908,58 @@ handle_interrupts(void)
 	}
 }
 
+/* True when there is nothing left to do for this stream. */
+static bool
+look_at_changes(Worker *worker)
+{
+	if (!sa_slot_take_reload(worker->slot) && !stream_changed && worker->source)
+		return false;
+	if (reload(worker) == STREAM_GONE)
+		return true;
+	my_failure[0] = '\0';
+	return false;
+}
+
+/* Everything that is due now.  True when there may be more at once. */
+static bool
+one_round(Worker *worker)
+{
+	bool		any;
+
+	if (GetCurrentTimestamp() < worker->pause_until || worker->source == NULL)
+		return false;
+	fire_triggers(worker);
+	any = take_turns(worker);
+	if (worker->serving != 0 && !any_asked(worker))
+	{
+		sa_slot_serve(worker->slot, worker->serving);
+		worker->serving = 0;
+		any = true;
+	}
+	return any;
+}
+
 static void
 work(Worker *worker)
 {
+	bool		more;
+
 	for (;;)
 	{
 		MemoryContextSwitchTo(worker->round_cxt);
 		MemoryContextReset(worker->round_cxt);
 		handle_interrupts();
-		if (sa_slot_take_reload(worker->slot) || stream_changed || worker->source == NULL)
+		if (MyLatch->is_set)
 		{
-			if (!reload(worker))
-				return;
-			my_failure[0] = '\0';
+			ResetLatch(MyLatch);
+			worker->woken = true;
 		}
-		fire_triggers(worker);
-		if (take_turns(worker))
-		{
-			release(worker);
-			continue;
-		}
-		if (!any_reading(worker) && worker->serving != 0)
-		{
-			sa_slot_serve(worker->slot, worker->serving);
-			worker->serving = 0;
-			continue;
-		}
+		if (look_at_changes(worker))
+			return;
+		more = one_round(worker);
 		release(worker);
-		wait_for_work(worker);
+		if (!more)
+			wait_for_work(worker);
 	}
 }
 

@@ -14,7 +14,7 @@ set -uo pipefail
 # Every file of src/ by its stem, from the ground up.
 levels='
 0   compat
-1   option slot codec catalog stats
+1   option slot codec catalog stats owner
 2   window watermark
 3   source source_staged source_staged_catalog source_staged_segment source_staged_order source_staged_pass source_staged_peek source_staged_read source_staged_release source_staged_write source_kafka decode batch deadletter query agg state result
 4   commit

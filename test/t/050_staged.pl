@@ -146,6 +146,36 @@ SQL
 	pass('until it ends');
 }
 
+# ---- an old snapshot that sees what every view has read, but not that it was given up: all is there from the
+# first position on, as a new view in a dump of that snapshot will read it
+{
+	insert_rows('s', 8000) for 1 .. 3;
+	run_stream('s');
+	my $old = $node->background_psql('postgres');
+	my $snapshot = $old->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT pg_export_snapshot()');
+	my $end = answer("SELECT next_position FROM stream_agg.staged_stream WHERE stream = 's'::regclass");
+	wait_until('it is given up', sub {
+		insert_rows('s', 8000);
+		run_stream('s');
+		return first_position('s') > $end + 40_000;
+	});
+	my $range = $old->query_safe("SELECT first_position, next_position, next_position - first_position FROM stream_agg.staged_stream WHERE stream = 's'::regclass");
+	my ($first, $next_position, $kept) = split /\|/, $range;
+	cmp_ok($first, '<', $end, "the snapshot sees it as kept ($kept rows)");
+	cmp_ok($old->query_safe('SELECT count(*) FROM s'), '>=', $kept, 'and finds it');
+	my $file = "$PostgreSQL::Test::Utils::tmp_check/snapshot.dump";
+	$node->command_ok([ 'pg_dump', '-Fc', '-f', $file, "--snapshot=$snapshot", '-d', $node->connstr('postgres') ], 'dump of the snapshot');
+	$old->query_safe('COMMIT');
+	$old->quit;
+	$node->safe_psql('postgres', 'CREATE DATABASE snapshot');
+	$node->command_ok([ 'pg_restore', '--exit-on-error', '-d', $node->connstr('snapshot'), $file ], 'its restore');
+	answer('CREATE MATERIALIZED VIEW s_new WITH (stream_agg.continuous) AS SELECT n FROM s; SELECT stream_agg.resume(\'s_rows\')', 'snapshot');
+	run_stream('s', 'snapshot');
+	is(answer('SELECT count(*), count(DISTINCT n) FROM s_new', 'snapshot'), "$kept|$kept", 'a new view reads it all there');
+	is(differences('s', 's_rows', 'snapshot'), '', 'and the old one goes on');
+	answer('DROP DATABASE snapshot');
+}
+
 # ---- crashes between any two steps
 {
 	my @scripts = map {
