@@ -28,6 +28,13 @@ ifeq ($(WERROR),1)
 PG_CFLAGS += -Werror
 endif
 
+# SANITIZE=undefined: what the compiler's sanitizer finds ends the process, with a line in the server's log.
+SANITIZE ?=
+ifneq ($(SANITIZE),)
+PG_CFLAGS += -fsanitize=$(SANITIZE) -fno-sanitize-recover=all
+SHLIB_LINK += -fsanitize=$(SANITIZE)
+endif
+
 # -MMD: an object is rebuilt when a header that it includes changed.
 PG_CPPFLAGS = -I$(srcdir)/src -MMD -MP
 
@@ -44,7 +51,7 @@ ifneq ($(and $(PGXS),$(wildcard $(PGXS))),)
 include $(PGXS)
 
 # Objects built for another server are no use: all depend on a file that changes with the server.
-build_id := $(shell $(PG_CONFIG) --version) $(shell $(PG_CONFIG) --includedir-server)
+build_id := $(shell $(PG_CONFIG) --version) $(shell $(PG_CONFIG) --includedir-server) $(SANITIZE)
 ifneq ($(build_id),$(shell cat .build-id 2>/dev/null))
 $(shell echo '$(build_id)' >.build-id)
 endif

@@ -36,6 +36,8 @@
 #include "worker.h"
 
 #define RETRY_MS 5000
+#define PROBE_WAIT_MS 30000		/* for a probe that hangs, on a lock say */
+#define PROBE_AGAIN (60 * USECS_PER_SEC)	/* pause before a database that could not be probed is tried again */
 
 static BackgroundWorkerHandle **handles;	/* by slot */
 
@@ -98,16 +100,21 @@ list_databases(void)
 	return result;
 }
 
-/* Wait for a background worker to end, still answering shutdown. */
+/* Wait for a probe to end, still answering shutdown, but not for ever. */
 static void
 wait_for_end(BackgroundWorkerHandle *handle)
 {
+	TimestampTz until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), PROBE_WAIT_MS);
 	pid_t		pid;
 
 	while (GetBackgroundWorkerPid(handle, &pid) != BGWH_STOPPED)
 	{
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 1000L,
-						 PG_WAIT_EXTENSION);
+		if (GetCurrentTimestamp() >= until)
+		{
+			TerminateBackgroundWorker(handle);
+			return;
+		}
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 1000L, PG_WAIT_EXTENSION);
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 	}
@@ -124,6 +131,7 @@ probe_database(Oid database)
 	snprintf(bgw.bgw_name, BGW_MAXLEN, "stream_agg probe of database %u", database);
 	snprintf(bgw.bgw_type, BGW_MAXLEN, "stream_agg probe");
 	bgw.bgw_notify_pid = MyProcPid;
+	sa_slot_note_probe(InvalidOid);
 	if (!RegisterDynamicBackgroundWorker(&bgw, &handle))
 		return false;
 	wait_for_end(handle);
@@ -155,6 +163,8 @@ start_worker(int index, TimestampTz now)
 	snprintf(bgw.bgw_type, BGW_MAXLEN, "stream_agg worker");
 	bgw.bgw_notify_pid = MyProcPid;
 	sa_slot_started(index);
+	if (handles[index])
+		pfree(handles[index]);	/* of a worker just about to end */
 	if (RegisterDynamicBackgroundWorker(&bgw, &handles[index]))
 		return;
 	handles[index] = NULL;
@@ -179,26 +189,61 @@ notice_ended_workers(TimestampTz now)
 	}
 }
 
-/* Probe the databases that are left; those that found no worker slot stay on the list. */
-static List *
-probe_databases(List *todo)
+/* Databases to be looked at, now and again later; OIDs. */
+typedef struct Probes
 {
-	while (todo != NIL)
+	List	   *now;			/* those that found no worker slot stay here */
+	List	   *again;			/* those that could not be looked at */
+	TimestampTz again_at;
+} Probes;
+
+static void
+probe_databases(Probes *probes, TimestampTz now)
+{
+	if (probes->again != NIL && now >= probes->again_at)
 	{
-		if (!probe_database(linitial_oid(todo)))
+		List	   *databases = list_databases();
+		ListCell   *lc;
+
+		foreach(lc, probes->again)
+			if (list_member_oid(databases, lfirst_oid(lc)))	/* it may be gone by now */
+				probes->now = list_append_unique_oid(probes->now, lfirst_oid(lc));
+		list_free(databases);
+		list_free(probes->again);
+		probes->again = NIL;
+	}
+	while (probes->now != NIL)
+	{
+		Oid			database = linitial_oid(probes->now);
+
+		if (!probe_database(database))
 		{
 			warn_no_worker_slot();
 			break;
 		}
-		todo = list_delete_first(todo);
+		probes->now = list_delete_first(probes->now);
+		if (sa_slot_was_probed(database))
+			continue;
+		probes->again = lappend_oid(probes->again, database);
+		probes->again_at = now + PROBE_AGAIN;
 	}
-	return todo;
+}
+
+/* Milliseconds until the launcher has something to do by itself; -1: until it is told. */
+static long
+time_to_wait(const Probes *probes, TimestampTz now, TimestampTz wait_until)
+{
+	if (probes->now != NIL)
+		wait_until = Min(wait_until, TimestampTzPlusMilliseconds(now, RETRY_MS));
+	if (probes->again != NIL)
+		wait_until = Min(wait_until, probes->again_at);
+	return wait_until == DT_NOEND ? -1 : TimestampDifferenceMilliseconds(now, wait_until) + 1;
 }
 
 void
 sa_launcher_main(Datum arg)
 {
-	List	   *todo;
+	Probes		probes = {0};
 
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, die);
@@ -208,13 +253,13 @@ sa_launcher_main(Datum arg)
 	MemoryContextSwitchTo(TopMemoryContext);
 	handles = palloc0(sizeof(BackgroundWorkerHandle *) * sa_slot_max);
 	sa_slot_set_launcher(MyLatch);
-	todo = list_databases();
+	probes.now = list_databases();
 
 	for (;;)
 	{
 		TimestampTz now = GetCurrentTimestamp();
 		TimestampTz wait_until;
-		long		timeout = -1;
+		long		timeout;
 		int			index;
 
 		CHECK_FOR_INTERRUPTS();
@@ -223,14 +268,11 @@ sa_launcher_main(Datum arg)
 			ConfigReloadPending = false;
 			ProcessConfigFile(PGC_SIGHUP);
 		}
-		todo = probe_databases(todo);
+		probe_databases(&probes, now);
 		notice_ended_workers(now);
 		while (sa_slot_next_to_start(now, &index, &wait_until))
 			start_worker(index, now);
-		if (wait_until != DT_NOEND)
-			timeout = TimestampDifferenceMilliseconds(now, wait_until) + 1;
-		if (todo != NIL)
-			timeout = RETRY_MS;
+		timeout = time_to_wait(&probes, now, wait_until);
 		(void) WaitLatch(MyLatch,
 						 WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (timeout >= 0 ? WL_TIMEOUT : 0),
 						 timeout, PG_WAIT_EXTENSION);
@@ -248,6 +290,7 @@ sa_probe_main(Datum arg)
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(DatumGetObjectId(arg), InvalidOid, 0);
+	SetConfigOption("search_path", "pg_catalog, pg_temp", PGC_SUSET, PGC_S_OVERRIDE);
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	streams = sa_catalog_running_streams();
@@ -259,4 +302,5 @@ sa_probe_main(Datum arg)
 					 errhint("Raise \"stream_agg.max_streams\" and restart the server.")));
 	PopActiveSnapshot();
 	CommitTransactionCommand();
+	sa_slot_note_probe(MyDatabaseId);
 }

@@ -34,6 +34,7 @@ typedef struct SaShared
 	Latch	   *launcher;
 	ConditionVariable served;
 	uint64		requests;		/* run() calls so far */
+	Oid			probed;			/* the database that was probed last */
 	Oid			blocked[MAX_BLOCKED];	/* databases about to be dropped, renamed or copied */
 	SaSlot		slots[FLEXIBLE_ARRAY_MEMBER];
 } SaShared;
@@ -555,6 +556,25 @@ sa_slot_worker_gone(int index, TimestampTz now)
 	}
 	LWLockRelease(shared->lock);
 	ConditionVariableBroadcast(&shared->served);
+}
+
+void
+sa_slot_note_probe(Oid database)
+{
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	shared->probed = database;
+	LWLockRelease(shared->lock);
+}
+
+bool
+sa_slot_was_probed(Oid database)
+{
+	bool		result;
+
+	LWLockAcquire(shared->lock, LW_SHARED);
+	result = shared->probed == database;
+	LWLockRelease(shared->lock);
+	return result;
 }
 
 bool

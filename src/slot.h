@@ -65,6 +65,10 @@ extern void sa_slot_started(int index);
 extern void sa_slot_not_started(int index, const char *message, TimestampTz retry_at);
 extern void sa_slot_worker_gone(int index, TimestampTz now);
 
+/* A probe has looked at the whole database; whether that was the last one to say so. */
+extern void sa_slot_note_probe(Oid database);
+extern bool sa_slot_was_probed(Oid database);
+
 /* A copy of the slot, for views; false when there is none. */
 extern bool sa_slot_lookup(Oid stream, SaSlot *copy);
 

@@ -171,7 +171,7 @@ demo() {
 
 # Tests on this server do not crash it; those that mean to have servers of their own.
 server_log() {
-    if as_user grep -nE 'TRAP:|PANIC:|was terminated by signal' "$scratch/sock/server.log"; then
+    if as_user grep -nE 'TRAP:|PANIC:|was terminated by signal|runtime error:|reference leak|refcount leak|snapshot .* still active' "$scratch/sock/server.log"; then
         not_ok "server log: crashes"
     else
         ok "server log: no crash"
