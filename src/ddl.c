@@ -18,6 +18,7 @@
 #include "catalog/dependency.h"
 #include "catalog/namespace.h"
 #include "catalog/objectaccess.h"
+#include "catalog/pg_authid.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_constraint.h"
 #include "catalog/pg_database.h"
@@ -736,6 +737,17 @@ owns_database(Oid database)
 	return OidIsValid(database) && (superuser() || sa_database_ownercheck(database, GetUserId()));
 }
 
+static bool
+may_create_database(void)
+{
+	HeapTuple	tuple = SearchSysCache1(AUTHOID, ObjectIdGetDatum(GetUserId()));
+	bool		result = HeapTupleIsValid(tuple) && ((Form_pg_authid) GETSTRUCT(tuple))->rolcreatedb;
+
+	if (HeapTupleIsValid(tuple))
+		ReleaseSysCache(tuple);
+	return result;
+}
+
 /* Whether CREATE DATABASE may copy this one; PostgreSQL checks the rest. */
 static bool
 may_copy_database(Oid database)
@@ -747,7 +759,7 @@ may_copy_database(Oid database)
 		return false;
 	template = ((Form_pg_database) GETSTRUCT(tuple))->datistemplate;
 	ReleaseSysCache(tuple);
-	return owns_database(database) || (template && have_createdb_privilege());
+	return owns_database(database) || (template && may_create_database());
 }
 
 static bool

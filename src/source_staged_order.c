@@ -41,6 +41,7 @@ forget(SaSource *source)
 	source->loaded = false;
 	source->changed = false;
 	source->in_pass = false;
+	source->passed = false;
 	source->nentries = source->maxentries = 0;
 	source->nranges = source->maxranges = 0;
 	source->nsegments = source->maxsegments = 0;

@@ -69,6 +69,7 @@ struct SaSource
 	bool		changed;		/* by the transaction at hand: forget all if it fails */
 	SaStagedStream staged;
 	bool		in_pass;
+	bool		passed;			/* a pass has begun since all was forgotten */
 	int			nentries;
 	int			maxentries;
 	SaEntry	   *entries;
@@ -82,6 +83,8 @@ struct SaSource
 	MemoryContext open_cxt;
 	struct OpenEntry *open;		/* of source_staged_read.c, in open_cxt; NULL: there is neither */
 	uint64		uses;
+	int64		arrived_chunk;	/* the chunk whose arrival was met last; 0: none */
+	TimestampTz arrival;
 };
 
 typedef struct SaRows SaRows;	/* source_staged_pass.h */

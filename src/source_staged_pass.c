@@ -237,7 +237,7 @@ sa_staged_start_pass(SaSource *source)
 		if (segment->limit == 0)
 			segment->seen = segment->swept = true;
 	}
-	source->in_pass = true;
+	source->in_pass = source->passed = true;
 
 	/* The closing of segments is only good for what a snapshot taken afterwards does not show. */
 	UnregisterSnapshot(source->snapshot);

@@ -56,12 +56,10 @@ fetch_external_values(SaBatch *batch, SaEvent *event)
 	}
 }
 
-/* The next record as an event; the tuple lives in the batch's memory. */
-static void
-emit_row(SaSource *source, SaBatch *batch, SaBatchPartition *partition, int segment, HeapTuple tuple)
+static SaRowReader *
+reader_of(SaSource *source, SaBatch *batch, int segment)
 {
-	SaSegment    *seg = &source->segments[segment];
-	SaEvent    *event = sa_batch_add(batch);
+	SaSegment  *seg = &source->segments[segment];
 
 	if (seg->reader == NULL)
 	{
@@ -70,11 +68,31 @@ emit_row(SaSource *source, SaBatch *batch, SaBatchPartition *partition, int segm
 		seg->reader = sa_staged_reader(batch->desc, seg->rel);
 		MemoryContextSwitchTo(oldcxt);
 	}
-	sa_staged_read_row(seg->reader, tuple, event->values, event->nulls);
+	return seg->reader;
+}
+
+/* A chunk's first row tells when all of it arrived. */
+static void
+note_arrival(SaSource *source, SaRowReader *reader, HeapTuple tuple)
+{
+	source->arrived_chunk = SaStagedChunk(sa_staged_row_number(tuple));
+	source->arrival = sa_staged_row_arrival(reader, tuple);
+}
+
+/* The next record as an event; the tuple lives in the batch's memory. */
+static void
+emit_row(SaSource *source, SaBatch *batch, SaBatchPartition *partition, int segment, HeapTuple tuple)
+{
+	SaEvent    *event = sa_batch_add(batch);
+	SaRowReader *reader = reader_of(source, batch, segment);
+
+	if (SaStagedIndex(sa_staged_row_number(tuple)) == 0)
+		note_arrival(source, reader, tuple);
+	sa_staged_read_row(reader, tuple, event->values, event->nulls);
 	if (HeapTupleHasExternal(tuple))
 		fetch_external_values(batch, event);
 	event->position = partition->next++;
-	event->arrival = sa_staged_row_arrival(tuple);
+	event->arrival = source->arrival;
 	event->partition = partition - batch->partitions;
 }
 
@@ -252,6 +270,16 @@ fetch_row(SaSource *source, const RowPlace *place, Buffer *buffer, SaRows *rows)
 	return copy;
 }
 
+/* Reading goes on in the middle of a chunk: its arrival may have to be looked up. */
+static void
+find_arrival(SaSource *source, SaBatch *batch, const RowPlace *place, Buffer *buffer, SaRows *rows)
+{
+	int			index = SaStagedIndex(place->n);
+
+	if (index > 0 && SaStagedChunk(place->n) != source->arrived_chunk)
+		note_arrival(source, reader_of(source, batch, place[-index].segment), fetch_row(source, place - index, buffer, rows));
+}
+
 /* Read on within one entry. */
 static void
 reread(SaSource *source, SaBatch *batch, SaBatchPartition *partition, int max_rows, SaRows *rows)
@@ -277,6 +305,7 @@ reread(SaSource *source, SaBatch *batch, SaBatchPartition *partition, int max_ro
 		const RowPlace *place = &open->rows[partition->next - open->first_position];
 
 		CHECK_FOR_INTERRUPTS();
+		find_arrival(source, batch, place, &buffer, rows);
 		emit_row(source, batch, partition, place->segment, fetch_row(source, place, &buffer, rows));
 	}
 	if (BufferIsValid(buffer))
@@ -354,7 +383,7 @@ read_on(SaSource *source, SaBatch *batch, SaBatchPartition *partition, int max_r
 	if (partition->next == source->staged.next_position && batch->nevents < max_rows &&
 		rows.bytes < READ_BYTES)
 		read_new(source, batch, partition, max_rows - batch->nevents, &rows);
-	batch->at_end = !source->in_pass && partition->next == source->staged.next_position;
+	batch->at_end = source->passed && !source->in_pass && partition->next == source->staged.next_position;
 }
 
 void

@@ -27,7 +27,7 @@
 
 #include "source_staged_pass.h"
 
-#define SPARE_SEGMENTS 2		/* empty ones kept for reuse */
+#define SPARE_SEGMENTS 32		/* empty ones kept for reuse: pg_dump fails on a table that it sees and cannot lock */
 #define LIMIT_SHARE 4			/* a segment is left at this part of staged_limit */
 
 /* Positions before this one lie at least partly in the segment. */

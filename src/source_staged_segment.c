@@ -204,8 +204,7 @@ segment_statement(const char *name, TupleDesc desc)
 	toast->defnamespace = pstrdup("toast");
 	stmt->options = lappend(stmt->options, toast);
 
-	stmt->tableElts = list_make2(make_column("n", INT8OID, -1, InvalidOid),
-								 make_column("arrival", TIMESTAMPTZOID, -1, InvalidOid));
+	stmt->tableElts = list_make1(make_column("n", INT8OID, -1, InvalidOid));
 	for (int i = 0; i < desc->natts; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
@@ -215,6 +214,7 @@ segment_statement(const char *name, TupleDesc desc)
 									  make_column(psprintf("c%d", att->attnum),
 												  att->atttypid, att->atttypmod, att->attcollation));
 	}
+	stmt->tableElts = lappend(stmt->tableElts, make_column("arrival", TIMESTAMPTZOID, -1, InvalidOid));
 	return stmt;
 }
 
@@ -405,7 +405,7 @@ sa_staged_drop_segment(Oid segment)
 static int
 stream_column(Form_pg_attribute att)
 {
-	if (att->attisdropped || att->attnum <= SA_SEGMENT_FIXED || NameStr(att->attname)[0] != 'c')
+	if (att->attisdropped || NameStr(att->attname)[0] != 'c')
 		return 0;
 	return atoi(NameStr(att->attname) + 1);
 }
@@ -501,10 +501,7 @@ sa_staged_read_row(SaRowReader *reader, HeapTuple tuple, Datum *values, bool *nu
 	}
 }
 
-/*
- * Number and arrival are the first two columns, never NULL and eight bytes each, so they stand right at
- * the beginning of the data.
- */
+/* The number is the first column, never NULL and eight bytes, so it stands right at the beginning. */
 int64
 sa_staged_row_number(HeapTuple tuple)
 {
@@ -515,17 +512,17 @@ sa_staged_row_number(HeapTuple tuple)
 }
 
 TimestampTz
-sa_staged_row_arrival(HeapTuple tuple)
+sa_staged_row_arrival(SaRowReader *reader, HeapTuple tuple)
 {
-	TimestampTz arrival;
+	bool		isnull;
+	Datum		arrival = heap_getattr(tuple, SA_SEGMENT_ARRIVAL(reader->segment), reader->segment, &isnull);
 
-	memcpy(&arrival, (char *) tuple->t_data + tuple->t_data->t_hoff + sizeof(int64), sizeof(arrival));
-	return arrival;
+	return isnull ? DT_NOBEGIN : DatumGetTimestampTz(arrival);
 }
 
 /* ---------- pages ---------- */
 
-#define SMALLEST_ROW MAXALIGN(SizeofHeapTupleHeader + sizeof(int64) + sizeof(TimestampTz))
+#define SMALLEST_ROW MAXALIGN(SizeofHeapTupleHeader + sizeof(int64))
 
 BlockNumber
 sa_staged_blocks(Relation segment)

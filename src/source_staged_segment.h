@@ -15,10 +15,12 @@
 
 #include "source_staged_catalog.h"
 
-/* Columns of a segment: these two, then c<attnum> for every column of the stream. */
+/*
+ * Columns of a segment: the number, then c<attnum> for every column of the stream, then the arrival, which
+ * only the first row of a chunk has; the others end before it.
+ */
 #define SA_SEGMENT_NUMBER	1
-#define SA_SEGMENT_ARRIVAL	2
-#define SA_SEGMENT_FIXED	2
+#define SA_SEGMENT_ARRIVAL(desc)	((desc)->natts)
 
 /* See that the stream has what it needs, and a segment to write to that its rows fit into. */
 extern void sa_staged_ensure(Oid stream, SaStagedStream *staged);
@@ -46,7 +48,7 @@ typedef struct SaRowReader
 extern SaRowReader *sa_staged_reader(TupleDesc stream, Relation segment);
 extern void sa_staged_read_row(SaRowReader *reader, HeapTuple tuple, Datum *values, bool *nulls);
 extern int64 sa_staged_row_number(HeapTuple tuple);
-extern TimestampTz sa_staged_row_arrival(HeapTuple tuple);
+extern TimestampTz sa_staged_row_arrival(SaRowReader *reader, HeapTuple tuple);	/* DT_NOBEGIN: has none */
 
 typedef enum SaRowState
 {

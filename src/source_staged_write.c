@@ -70,6 +70,7 @@ struct SaStaging
 	Relation	segment;		/* NULL: no row yet */
 	Oid			chunks;
 	TupleDesc	desc;			/* of the segment, copied */
+	TupleDesc	short_desc;		/* the same without the arrival */
 	AttrNumber *map;			/* of the stream's columns */
 	int			natts;			/* of the stream */
 	int			ncolumns;		/* columns to copy: from[i] of the stream to to[i] of the segment */
@@ -261,7 +262,17 @@ map_columns(SaStaging *staging, TupleDesc stream)
 	staging->nulls = palloc(sizeof(bool) * staging->desc->natts);
 	memset(staging->nulls, true, sizeof(bool) * staging->desc->natts);
 	staging->nulls[SA_SEGMENT_NUMBER - 1] = false;
-	staging->nulls[SA_SEGMENT_ARRIVAL - 1] = false;
+	staging->nulls[SA_SEGMENT_ARRIVAL(staging->desc) - 1] = false;
+}
+
+static TupleDesc
+without_arrival(TupleDesc desc)
+{
+	TupleDesc	result = CreateTemplateTupleDesc(desc->natts - 1);
+
+	for (int i = 1; i < desc->natts; i++)
+		TupleDescCopyEntry(result, i, desc, i);
+	return result;
 }
 
 /* The first row has come. */
@@ -274,6 +285,7 @@ open_segment(SaStaging *staging, TupleDesc stream)
 	MemoryContextSwitchTo(staging->cxt);
 	MemoryContextReset(staging->flush_cxt);
 	staging->desc = CreateTupleDescCopy(RelationGetDescr(segment));
+	staging->short_desc = without_arrival(staging->desc);
 	map_columns(staging, stream);
 	staging->slots = palloc(sizeof(TupleTableSlot *) * SA_CHUNK_ROWS);
 	staging->owner = CurrentResourceOwner;
@@ -281,16 +293,19 @@ open_segment(SaStaging *staging, TupleDesc stream)
 	MemoryContextSwitchTo(oldcxt);
 }
 
-/* Number and arrival, now that they are known, go to where sa_staged_row_number finds them. */
+/*
+ * Number and arrival, now that they are known, go to where sa_staged_row_number finds them and to the end
+ * of the first row.
+ */
 static void
 number_row(SaStaging *staging, int index, TimestampTz arrival)
 {
 	HeapTuple	tuple = ((HeapTupleTableSlot *) staging->slots[index])->tuple;
 	int64		n = SaStagedNumber(staging->chunk, index, index == staging->nrows - 1);
-	char	   *data = (char *) tuple->t_data + tuple->t_data->t_hoff;
 
-	memcpy(data, &n, sizeof(n));
-	memcpy(data + sizeof(n), &arrival, sizeof(arrival));
+	memcpy((char *) tuple->t_data + tuple->t_data->t_hoff, &n, sizeof(n));
+	if (index == 0)
+		memcpy((char *) tuple->t_data + tuple->t_len - sizeof(arrival), &arrival, sizeof(arrival));
 }
 
 static void
@@ -343,6 +358,7 @@ flush_staging(SaStaging *staging)
 static HeapTuple
 form_row(SaStaging *staging, TupleTableSlot *slot)
 {
+	TupleDesc	desc = staging->nrows == 0 ? staging->desc : staging->short_desc;
 	HeapTuple	tuple;
 
 	for (int i = 0; i < staging->ncolumns; i++)
@@ -350,9 +366,9 @@ form_row(SaStaging *staging, TupleTableSlot *slot)
 		staging->values[staging->to[i]] = slot->tts_values[staging->from[i]];
 		staging->nulls[staging->to[i]] = slot->tts_isnull[staging->from[i]];
 	}
-	tuple = heap_form_tuple(staging->desc, staging->values, staging->nulls);
+	tuple = heap_form_tuple(desc, staging->values, staging->nulls);
 	if (HeapTupleHasExternal(tuple))
-		tuple = toast_flatten_tuple(tuple, staging->desc);
+		tuple = toast_flatten_tuple(tuple, desc);
 	return tuple;
 }
 
