@@ -3,7 +3,8 @@
  *		Values as bytes.
  *
  * Layout of a value: a length (0: NULL, else length + 1; seven bits a byte, least significant first),
- * then that many bytes.  A FIXED value is eight bytes, most significant first.
+ * then that many bytes.  A FIXED value is eight bytes, most significant first.  WORDS begin with a byte
+ * that tells whether the array's header has been left out.
  */
 #include "postgres.h"
 
@@ -11,6 +12,7 @@
 #include "catalog/pg_type.h"
 #include "libpq/pqformat.h"
 #include "port/pg_bswap.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
@@ -44,10 +46,12 @@ kind_of_builtin(Oid type, SaCodecKind *kind)
 		case NUMERICOID:
 		case INT2ARRAYOID:
 		case INT4ARRAYOID:
-		case INT8ARRAYOID:
 		case FLOAT4ARRAYOID:
-		case FLOAT8ARRAYOID:
 			*kind = SA_CODEC_BYTES;
+			return true;
+		case INT8ARRAYOID:
+		case FLOAT8ARRAYOID:
+			*kind = SA_CODEC_WORDS;
 			return true;
 		default:
 			return false;
@@ -62,6 +66,7 @@ sa_codec_init(SaCodec *codec, Oid type, MemoryContext cxt)
 
 	memset(codec, 0, sizeof(*codec));
 	get_typlenbyval(type, &codec->typlen, &codec->typbyval);
+	codec->element = get_element_type(type);
 	if (kind_of_builtin(type, &codec->kind))
 		return;
 	tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(type));
@@ -109,6 +114,48 @@ put_bytes(StringInfo out, const char *bytes, uint32 len)
 	appendBinaryStringInfo(out, bytes, len);
 }
 
+/* A varlena with this content. */
+static Datum
+make_varlena(const char *bytes, uint32 len)
+{
+	struct varlena *v = palloc(len + VARHDRSZ);
+
+	SET_VARSIZE(v, len + VARHDRSZ);
+	memcpy(VARDATA(v), bytes, len);
+	return PointerGetDatum(v);
+}
+
+/* Nearly all such arrays have one dimension from 1 on and no NULL: then the elements say it all. */
+static void
+put_words(StringInfo out, ArrayType *array)
+{
+	bool		plain = ARR_NDIM(array) == 1 && ARR_LBOUND(array)[0] == 1 && !ARR_HASNULL(array);
+	const char *bytes = plain ? ARR_DATA_PTR(array) : VARDATA(array);
+	uint32		len = plain ? ARR_DIMS(array)[0] * sizeof(int64) : VARSIZE(array) - VARHDRSZ;
+
+	put_length(out, len + 2);
+	appendStringInfoCharMacro(out, plain ? 1 : 0);
+	appendBinaryStringInfo(out, bytes, len);
+}
+
+static Datum
+get_words(SaCodec *codec, const char *bytes, uint32 len)
+{
+	uint32		size = ARR_OVERHEAD_NONULLS(1) + len - 1;
+	ArrayType  *array;
+
+	if (bytes[0] == 0)
+		return make_varlena(bytes + 1, len - 1);
+	array = palloc0(size);
+	SET_VARSIZE(array, size);
+	array->ndim = 1;
+	array->elemtype = codec->element;
+	ARR_DIMS(array)[0] = (len - 1) / sizeof(int64);
+	ARR_LBOUND(array)[0] = 1;
+	memcpy(ARR_DATA_PTR(array), bytes + 1, len - 1);
+	return PointerGetDatum(array);
+}
+
 void
 sa_codec_put(SaCodec *codec, StringInfo out, Datum value, bool isnull)
 {
@@ -132,6 +179,9 @@ sa_codec_put(SaCodec *codec, StringInfo out, Datum value, bool isnull)
 			v = PG_DETOAST_DATUM_PACKED(value);
 			put_bytes(out, VARDATA_ANY(v), VARSIZE_ANY_EXHDR(v));
 			break;
+		case SA_CODEC_WORDS:
+			put_words(out, DatumGetArrayTypeP(value));
+			break;
 		case SA_CODEC_BINARY:
 			{
 				bytea	   *sent = SendFunctionCall(&codec->write, value);
@@ -149,17 +199,6 @@ sa_codec_put(SaCodec *codec, StringInfo out, Datum value, bool isnull)
 				break;
 			}
 	}
-}
-
-/* A varlena with this content. */
-static Datum
-make_varlena(const char *bytes, uint32 len)
-{
-	struct varlena *v = palloc(len + VARHDRSZ);
-
-	SET_VARSIZE(v, len + VARHDRSZ);
-	memcpy(VARDATA(v), bytes, len);
-	return PointerGetDatum(v);
 }
 
 Datum
@@ -186,6 +225,9 @@ sa_codec_get(SaCodec *codec, StringInfo in, bool *isnull)
 			}
 		case SA_CODEC_BYTES:
 			result = make_varlena(bytes, len);
+			break;
+		case SA_CODEC_WORDS:
+			result = get_words(codec, bytes, len);
 			break;
 		case SA_CODEC_BINARY:
 			{

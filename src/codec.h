@@ -15,6 +15,7 @@ typedef enum SaCodecKind
 {
 	SA_CODEC_FIXED,				/* by value */
 	SA_CODEC_BYTES,				/* a plain varlena's content */
+	SA_CODEC_WORDS,				/* an array of eight-byte elements, as the states of avg(int4) and stddev(float8) */
 	SA_CODEC_BINARY,			/* send and receive */
 	SA_CODEC_TEXT				/* output and input */
 } SaCodecKind;
@@ -25,6 +26,7 @@ typedef struct SaCodec
 	int16		typlen;
 	bool		typbyval;
 	Oid			ioparam;
+	Oid			element;		/* of an array */
 	FmgrInfo	write;
 	FmgrInfo	read;
 } SaCodec;
