@@ -42,6 +42,7 @@ PG_FUNCTION_INFO_V1(sa_fdw_validator);
 #define WRAPPER_NAME "stream_agg"
 #define DEFAULT_TIME_COLUMN "event_time"
 #define DEFAULT_MAX_FUTURE USECS_PER_HOUR
+#define MAX_FUTURE_UNSET (-1)
 #define DEFAULT_BATCH_ROWS 100000
 #define MAX_BATCH_ROWS 10000000
 
@@ -422,7 +423,7 @@ default_stream_options(SaStreamOptions *options)
 	memset(options, 0, sizeof(SaStreamOptions));
 	options->source = "staged";
 	options->watermark = SA_NO_DELAY;
-	options->max_future = DEFAULT_MAX_FUTURE;
+	options->max_future = MAX_FUTURE_UNSET;
 }
 
 /* ---------- the validator ---------- */
@@ -555,6 +556,10 @@ sa_option_stream(Relation stream)
 		read_option(PLACE_STREAM, lfirst_node(DefElem, lc), &target);
 
 	resolve_event_time(stream, target.time_column, options);
+
+	/* A time without zone cannot be held against the clock, unless somebody says that it is UTC. */
+	if (options->max_future == MAX_FUTURE_UNSET)
+		options->max_future = options->time_type == TIMESTAMPTZOID ? DEFAULT_MAX_FUTURE : PG_INT64_MAX;
 	if (options->watermark != SA_NO_DELAY && options->time_attr == InvalidAttrNumber)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
