@@ -192,8 +192,8 @@ DROP FOREIGN TABLE x CASCADE;
 -- string_agg and array_agg have no serialization functions before version 16.
 CREATE FOREIGN TABLE s (k int, t text) SERVER stream_staged;
 CREATE MATERIALIZED VIEW vs WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS SELECT k, string_agg(t, ',') AS all FROM s GROUP BY k;
-CREATE MATERIALIZED VIEW vs WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS SELECT k, array_agg(t) AS all FROM s GROUP BY k;
-CREATE MATERIALIZED VIEW vs WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS SELECT k, jsonb_agg(t) AS all FROM s GROUP BY k;
+CREATE MATERIALIZED VIEW va WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS SELECT k, array_agg(t) AS all FROM s GROUP BY k;
+CREATE MATERIALIZED VIEW vj WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS SELECT k, jsonb_agg(t) AS all FROM s GROUP BY k;
 DROP FOREIGN TABLE s CASCADE;
 
 -- Overflow: the event at which an aggregate fails is kept aside, the others count.

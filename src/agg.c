@@ -41,6 +41,7 @@ struct SaAgg
 	FmgrInfo	final;
 	FmgrInfo	serial;
 	FmgrInfo	deserial;
+	FmgrInfo	combine;		/* only for an internal state, and if there is one */
 	bool		has_final;
 	int			final_nargs;
 	bool		copy_for_final; /* the final function may change the state */
@@ -148,6 +149,8 @@ check_rights(Oid aggfn, Form_pg_aggregate form)
 		check_execute(form->aggserialfn, owner, OBJECT_FUNCTION);
 	if (OidIsValid(form->aggdeserialfn))
 		check_execute(form->aggdeserialfn, owner, OBJECT_FUNCTION);
+	if (OidIsValid(form->aggserialfn) && OidIsValid(form->aggcombinefn))
+		check_execute(form->aggcombinefn, owner, OBJECT_FUNCTION);
 }
 
 static void
@@ -177,6 +180,8 @@ load_functions(SaAgg *agg, Form_pg_aggregate form, Oid *inputs, int ninputs)
 	{
 		fmgr_info_cxt(form->aggserialfn, &agg->serial, cxt);
 		fmgr_info_cxt(form->aggdeserialfn, &agg->deserial, cxt);
+		if (OidIsValid(form->aggcombinefn))
+			fmgr_info_cxt(form->aggcombinefn, &agg->combine, cxt);
 	}
 	else
 		sa_codec_init(&agg->codec, agg->transtype, cxt);
@@ -377,6 +382,34 @@ deserialize(SaAgg *agg, SaAggRun *run, Datum bytes, MemoryContext cxt)
 	return bytes;
 }
 
+/*
+ * A stored state, fit for the transition function again, in the window's context.  The executor gives what
+ * a deserialization function returns to the combine function alone, so it need not be fit for anything
+ * else: numeric_deserialize() of some minor versions makes a state that sums no more squares.  Combined
+ * with nothing, it becomes a whole one.
+ */
+static Datum
+restore(SaAgg *agg, SaAggRun *run, Datum bytes)
+{
+	LOCAL_FCINFO(call, 2);
+	Datum		state;
+
+	if (!OidIsValid(agg->combine.fn_oid) || agg->combine.fn_strict)
+		return deserialize(agg, run, bytes, run->states->ecxt_per_tuple_memory);
+	state = deserialize(agg, run, bytes, CurrentMemoryContext);
+	InitFunctionCallInfoData(*call, &agg->combine, 2, agg->ref->inputcollid, (fmNodePtr) run->aggstate, NULL);
+	call->args[0].value = (Datum) 0;
+	call->args[0].isnull = true;
+	call->args[1].value = state;
+	call->args[1].isnull = false;
+	bytes = FunctionCallInvoke(call);
+	if (call->isnull)
+		elog(ERROR, "combine function %u returned NULL", agg->combine.fn_oid);
+	if (bytes == state)			/* it has not copied it */
+		return deserialize(agg, run, serialize(agg, run, state), run->states->ecxt_per_tuple_memory);
+	return bytes;
+}
+
 /* What the final function may have: the state itself, read-only, or a copy it may spoil. */
 static Datum
 state_for_final(SaAgg *agg, SaAggRun *run, const SaTrans *trans)
@@ -453,7 +486,7 @@ sa_agg_read(SaAgg *agg, SaAggRun *run, SaTrans *trans, StringInfo in)
 		SaCodec		bytes = {.kind = SA_CODEC_BYTES};
 
 		value = sa_codec_get(&bytes, in, &trans->isnull);
-		trans->value = trans->isnull ? (Datum) 0 : deserialize(agg, run, value, run->states->ecxt_per_tuple_memory);
+		trans->value = trans->isnull ? (Datum) 0 : restore(agg, run, value);
 	}
 }
 

@@ -238,15 +238,26 @@ is_running(SaView *view)
 	return strcmp(view->config->status, SA_STATUS_RUNNING) == 0;
 }
 
-/* A new view's first contact: its place, from here on stored. */
-static void
+/*
+ * A new view's first contact: its place, from here on stored.  False when somebody is about to drop it, or
+ * has it locked for another reason: then it is looked at again after a while.
+ */
+static bool
 resolve_start(Worker *worker, SaView *view)
 {
 	List	   *positions = NIL;
 	ListCell   *lc;
 
 	if (view->positions != NIL)
-		return;
+		return true;
+	if (!ConditionalLockRelationOid(view->config->view, RowExclusiveLock))
+	{
+		stream_changed = true;
+		worker->pause_until = GetCurrentTimestamp() + LOCK_RETRY;
+		return false;
+	}
+	if (sa_catalog_view(view->config->view) == NULL)
+		return false;
 	foreach(lc, worker->routine->start(worker->source, view->options.start_latest))
 	{
 		SaPosition *start = lfirst(lc);
@@ -261,6 +272,7 @@ resolve_start(Worker *worker, SaView *view)
 	}
 	sa_commit_save(view->config->id, positions);
 	view->new_positions = positions;
+	return true;
 }
 
 /* The views as configured now: new ones open, dropped ones close, others take their options over. */
@@ -286,8 +298,12 @@ read_views(Worker *worker)
 			sa_pipeline_configure(view, config, worker->options);
 		else
 			view = sa_pipeline_open(config, worker->options, worker->cxt);
-		if (is_running(view))
-			resolve_start(worker, view);
+		if (is_running(view) && !resolve_start(worker, view))
+		{
+			if (!list_member_ptr(worker->views, view))
+				sa_pipeline_close(view);
+			continue;
+		}
 		MemoryContextSwitchTo(worker->cxt);
 		views = lappend(views, view);
 		MemoryContextSwitchTo(worker->batch_cxt);
@@ -341,7 +357,9 @@ reload(Worker *worker)
 		view->fresh = view->fresh || sa_commit_counter(view->positions, SA_READ) == 0;
 	}
 	MemoryContextReset(worker->batch_cxt);
-	return worker->views != NIL ? STREAM_LOCKED : STREAM_GONE;
+	if (worker->views == NIL)
+		return stream_changed ? STREAM_BUSY : STREAM_GONE;
+	return STREAM_LOCKED;
 }
 
 /* --- one batch --- */
