@@ -45,10 +45,8 @@
 /* 16: relfilenode became relfilenumber (and RelFileNode RelFileLocator). */
 #if PG_VERSION_NUM >= 160000
 #define sa_relation_filenumber(rel) ((rel)->rd_locator.relNumber)
-#define sa_set_new_relfilenumber(rel) RelationSetNewRelfilenumber(rel, (rel)->rd_rel->relpersistence)
 #else
 #define sa_relation_filenumber(rel) ((rel)->rd_node.relNode)
-#define sa_set_new_relfilenumber(rel) RelationSetNewRelfilenode(rel, (rel)->rd_rel->relpersistence)
 #endif
 
 /* 16: ExecInsertIndexTuples learnt onlySummarizing; table_tuple_update reports TU_UpdateIndexes. */
@@ -85,13 +83,6 @@
 #define sa_class_ownercheck(relid, roleid) object_ownercheck(RelationRelationId, relid, roleid)
 #else
 #define sa_class_ownercheck(relid, roleid) pg_class_ownercheck(relid, roleid)
-#endif
-
-/* 17: the worker's main function gets its Datum, and PGPROC.backendId became vxid.procNumber. */
-#if PG_VERSION_NUM >= 170000
-#define sa_my_proc_number() ((int) MyProcNumber)
-#else
-#define sa_my_proc_number() ((int) MyBackendId)
 #endif
 
 /* 16: EvalPlanQualInit takes the result relations. */
@@ -145,15 +136,6 @@
 #define sa_executor_run(desc, direction, count) ExecutorRun(desc, direction, count)
 #else
 #define sa_executor_run(desc, direction, count) ExecutorRun(desc, direction, count, true)
-#endif
-
-/* 18: CreateQueryDesc and pg_plan_query signatures are unchanged; index scans count searches. */
-#if PG_VERSION_NUM >= 180000
-#define sa_index_beginscan(heap, index, snapshot, nkeys) \
-	index_beginscan(heap, index, snapshot, NULL, nkeys, 0)
-#else
-#define sa_index_beginscan(heap, index, snapshot, nkeys) \
-	index_beginscan(heap, index, snapshot, nkeys, 0)
 #endif
 
 /* 18: PG_MODULE_MAGIC_EXT, and ForeignPath lost nothing but gained disabled_nodes and fdw_restrictinfo. */

@@ -182,16 +182,16 @@ sa_slot_want(Oid database, Oid stream)
 	return wake_one(database, stream, true);
 }
 
-void
-sa_slot_wake_database(Oid database)
+static void
+wake_launcher(void)
 {
-	if (shared == NULL)
-		return;
+	Latch	   *latch;
+
 	LWLockAcquire(shared->lock, LW_SHARED);
-	for (int i = 0; i < sa_slot_max; i++)
-		if (shared->slots[i].database == database && shared->slots[i].latch)
-			SetLatch(shared->slots[i].latch);
+	latch = shared->launcher;
 	LWLockRelease(shared->lock);
+	if (latch)
+		SetLatch(latch);
 }
 
 /* Let workers back into the databases that this transaction blocked; dropped ones want none. */
@@ -210,7 +210,7 @@ unblock_databases(bool committed)
 	}
 	LWLockRelease(shared->lock);
 	any_blocked_here = false;
-	sa_slot_wake_launcher();
+	wake_launcher();
 }
 
 static void
@@ -273,12 +273,6 @@ void
 sa_slot_want_at_commit(Oid stream)
 {
 	remember(stream, true);
-}
-
-bool
-sa_slot_available(void)
-{
-	return shared != NULL;
 }
 
 void
@@ -354,7 +348,7 @@ sa_slot_detach(SaSlot *slot, bool unwanted, const char *message)
 		free_slot(slot);
 	LWLockRelease(shared->lock);
 	ConditionVariableBroadcast(&shared->served);
-	sa_slot_wake_launcher();
+	wake_launcher();
 }
 
 bool
@@ -477,18 +471,6 @@ sa_slot_set_launcher(Latch *latch)
 		if (shared->slots[i].pid < 0)
 			shared->slots[i].pid = 0;	/* a former launcher's, which never came */
 	LWLockRelease(shared->lock);
-}
-
-void
-sa_slot_wake_launcher(void)
-{
-	Latch	   *latch;
-
-	LWLockAcquire(shared->lock, LW_SHARED);
-	latch = shared->launcher;
-	LWLockRelease(shared->lock);
-	if (latch)
-		SetLatch(latch);
 }
 
 /*

@@ -32,7 +32,6 @@ typedef struct SaSlot
 extern int	sa_slot_max;		/* stream_agg.max_streams */
 
 extern void sa_slot_init(void);
-extern bool sa_slot_available(void);
 extern void sa_slot_require(void);	/* error unless the library was preloaded */
 
 /* At this transaction's commit, wake the worker of the stream, if it has one. */
@@ -43,7 +42,6 @@ extern void sa_slot_want_at_commit(Oid stream);
 
 /* At once: the same, for the probe.  Returns false when all slots are taken. */
 extern bool sa_slot_want(Oid database, Oid stream);
-extern void sa_slot_wake_database(Oid database);
 
 /* The worker's side: attach by index; the slot is let go at exit. */
 extern SaSlot *sa_slot_attach(int index);
@@ -59,7 +57,6 @@ extern bool sa_slot_wait(Oid stream, uint64 request, TimestampTz until);
 
 /* The launcher's side. */
 extern void sa_slot_set_launcher(Latch *latch);
-extern void sa_slot_wake_launcher(void);
 extern bool sa_slot_next_to_start(TimestampTz now, int *index, TimestampTz *wait_until);
 extern void sa_slot_started(int index);
 extern void sa_slot_not_started(int index, const char *message, TimestampTz retry_at);

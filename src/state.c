@@ -247,12 +247,6 @@ sa_state_create(SaQuery *query, SaOutputMode mode, Oid result, Oid log, MemoryCo
 	return state;
 }
 
-void
-sa_state_free(SaState *state)
-{
-	MemoryContextDelete(state->cxt);
-}
-
 /* --- windows --- */
 
 static uint32
@@ -1501,8 +1495,9 @@ check_recovered(SaState *state, SaWindow *window, void *arg)
 	window->last_batch = state->batch;
 }
 
-void
-sa_state_recover(SaState *state, TimestampTz floor)
+/* Read everything back from disk, as of the active snapshot; windows that end by floor are forgotten. */
+static void
+recover(SaState *state, TimestampTz floor)
 {
 	start_over(state);
 	state->result_file = file_of(state->result);
@@ -1521,7 +1516,7 @@ sa_state_begin(SaState *state, TimestampTz floor)
 {
 	state->batch++;
 	if (!state->recovered || state->result_file != file_of(state->result) || state->log_file != file_of(state->log))
-		sa_state_recover(state, floor);
+		recover(state, floor);
 }
 
 /* --- vacuum --- */

@@ -53,16 +53,12 @@ typedef struct SaStateSize
 
 /* State of a view; log is InvalidOid where none is needed (see sa_state_needs_log). */
 extern SaState *sa_state_create(SaQuery *query, SaOutputMode mode, Oid result, Oid log, MemoryContext parent);
-extern void sa_state_free(SaState *state);
 
 /* The query was split again after an invalidation; its shape is the same. */
 extern void sa_state_set_query(SaState *state, SaQuery *query);
 
 /* Whether a view of this query and mode needs a state log. */
 extern bool sa_state_needs_log(SaQuery *query, SaOutputMode mode);
-
-/* Read everything back from disk, as of the active snapshot; windows that end by floor are forgotten. */
-extern void sa_state_recover(SaState *state, TimestampTz floor);
 
 /*
  * A batch begins.  Places on disk are checked to be valid still; when a table was rewritten, the state

@@ -148,19 +148,3 @@ sa_stats_list(void)
 	LWLockRelease(shared->lock);
 	return result;
 }
-
-SaProgress *
-sa_stats_last(Oid view)
-{
-	SaProgress *result = NULL;
-	Ring	   *ring;
-
-	if (shared == NULL)
-		return NULL;
-	LWLockAcquire(shared->lock, LW_SHARED);
-	ring = find_ring(view);
-	if (ring && ring->reported > 0)
-		result = copy_batch(&ring->batches[(ring->reported - 1) % RING_SIZE]);
-	LWLockRelease(shared->lock);
-	return result;
-}

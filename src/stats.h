@@ -30,7 +30,4 @@ extern void sa_stats_report(const SaProgress *progress);
 /* Copies of the batches of this database's views, oldest first, in CurrentMemoryContext. */
 extern List *sa_stats_list(void);
 
-/* The last one of a view, or NULL. */
-extern SaProgress *sa_stats_last(Oid view);
-
 #endif							/* SA_STATS_H */

@@ -65,6 +65,7 @@ typedef struct Worker
 	MemoryContext target_cxt;
 	bool		woken;			/* something may have been written */
 	TimestampTz pause_until;	/* the stream is locked, or somebody waits for a lock on it */
+	TimestampTz look_again_at;	/* a new view was locked; 0: none was */
 	TimestampTz last_release;
 } Worker;
 
@@ -252,8 +253,7 @@ resolve_start(Worker *worker, SaView *view)
 		return true;
 	if (!ConditionalLockRelationOid(view->config->view, RowExclusiveLock))
 	{
-		stream_changed = true;
-		worker->pause_until = GetCurrentTimestamp() + LOCK_RETRY;
+		worker->look_again_at = GetCurrentTimestamp() + LOCK_RETRY;
 		return false;
 	}
 	if (sa_catalog_view(view->config->view) == NULL)
@@ -340,8 +340,12 @@ reload(Worker *worker)
 		commit_transaction();
 		return lock;
 	}
-	stream_changed = false;
-	open_stream(worker);
+	worker->look_again_at = 0;
+	if (stream_changed || worker->source == NULL)
+	{
+		stream_changed = false;
+		open_stream(worker);
+	}
 	views = read_views(worker);
 	commit_transaction();
 	worker->routine->end_batch(worker->source, true);
@@ -358,7 +362,7 @@ reload(Worker *worker)
 	}
 	MemoryContextReset(worker->batch_cxt);
 	if (worker->views == NIL)
-		return stream_changed ? STREAM_BUSY : STREAM_GONE;
+		return stream_changed || worker->look_again_at != 0 ? STREAM_BUSY : STREAM_GONE;
 	return STREAM_LOCKED;
 }
 
@@ -750,10 +754,14 @@ fire_triggers(Worker *worker)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	Oid			requested_view = InvalidOid;
-	uint64		request = worker->serving == 0 ? sa_slot_pending_request(worker->slot, &requested_view) : 0;
-	bool		any = request != 0;
+	uint64		request = 0;
+	bool		any;
 	ListCell   *lc;
 
+	/* A call counts on every view, also on one that could not be met yet. */
+	if (worker->serving == 0 && worker->look_again_at == 0)
+		request = sa_slot_pending_request(worker->slot, &requested_view);
+	any = request != 0;
 	if (request == 0 && any_at_end_reading(worker, now))
 		return;
 	foreach(lc, worker->views)
@@ -902,6 +910,8 @@ time_to_wait(Worker *worker)
 		else if (is_running(view) && view->options.trigger > 0)
 			until = Min(until, view->next_due);
 	}
+	if (worker->look_again_at != 0)
+		until = Min(until, worker->look_again_at);
 	until = Max(until, worker->pause_until);
 	return Max(1, TimestampDifferenceMilliseconds(now, until) + 1);
 }
@@ -926,11 +936,17 @@ handle_interrupts(void)
 	}
 }
 
+static bool
+must_look_again(Worker *worker)
+{
+	return worker->look_again_at != 0 && worker->look_again_at <= GetCurrentTimestamp();
+}
+
 /* True when there is nothing left to do for this stream. */
 static bool
 look_at_changes(Worker *worker)
 {
-	if (!sa_slot_take_reload(worker->slot) && !stream_changed && worker->source)
+	if (!sa_slot_take_reload(worker->slot) && !stream_changed && worker->source && !must_look_again(worker))
 		return false;
 	if (reload(worker) == STREAM_GONE)
 		return true;

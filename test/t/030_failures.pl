@@ -168,6 +168,59 @@ sub test_lock
 	return;
 }
 
+# Stop the worker between two transactions; its process id.
+sub stop_worker
+{
+	my ($db) = @_;
+	my $pid = $node->safe_psql($db, "SELECT pid FROM stream_agg.streams WHERE stream = 's'::regclass");
+	for my $try (1 .. 100)
+	{
+		kill 'STOP', $pid;
+		return $pid if $node->safe_psql($db, "SELECT count(*) FROM pg_locks WHERE pid = $pid AND locktype <> 'virtualxid'") eq '0';
+		kill 'CONT', $pid;
+		usleep(20_000);
+	}
+	die 'the worker is never between transactions';
+}
+
+# A new view that is locked or dropped before its worker has met it: it leaves nothing behind, nobody waits for
+# it but who asks for it.
+sub test_first_contact
+{
+	my $db = 'contact';
+	make_database($db);
+	create_view($db, 'neighbour', 'SELECT count(*) AS n FROM s');
+	insert($db, 1, 10);
+	is(run_all($db), '', 'the stream has a worker');
+
+	my $pid = stop_worker($db);
+	create_view($db, 'dropped', 'SELECT k, count(*) AS n FROM s GROUP BY k');
+	my $session = $node->background_psql($db);
+	$session->query_safe('BEGIN; DROP MATERIALIZED VIEW dropped');
+	kill 'CONT', $pid;
+	insert($db, 11, 20);
+	ok($node->poll_query_until($db, 'SELECT n = 20 FROM neighbour'), 'the neighbour goes on beside a DROP');
+	$session->query_safe('COMMIT');
+	is(run_all($db), '', 'after it too');
+	is_query($db, 'SELECT count(*) FROM stream_agg.view_position WHERE view_id NOT IN (SELECT id FROM stream_agg.view_config)',
+		'0', 'nothing is left of the dropped view');
+
+	$pid = stop_worker($db);
+	create_view($db, 'locked', 'SELECT k, count(*) AS n FROM s GROUP BY k');
+	$session->query_safe('BEGIN; LOCK TABLE locked');
+	kill 'CONT', $pid;
+	insert($db, 21, 30);
+	ok($node->poll_query_until($db, 'SELECT n = 30 FROM neighbour'), 'the neighbour goes on beside a lock');
+	my ($rc, $out, $err) = $node->psql($db, "CALL stream_agg.run('s', '500 ms')");
+	like($err, qr/was not read to its end in time/, 'run() does not leave the locked view out');
+	$session->query_safe('COMMIT');
+	$session->quit;
+	is(run_all($db), '', 'it waits for it');
+	is_query($db, 'SELECT sum(n) FROM locked', '30', 'which has everything');
+	is_query($db, 'SELECT pid FROM stream_agg.streams', $pid, 'all by the same worker');
+	return;
+}
+
 # A view with a long way to go: its neighbours do not wait for it.
 sub test_backlog
 {
@@ -432,6 +485,7 @@ my @tests = (
 	expressions => \&test_expressions,
 	trigger => \&test_trigger,
 	lock => \&test_lock,
+	contact => \&test_first_contact,
 	backlog => \&test_backlog,
 	memory => \&test_memory,
 	extension => \&test_extension,
