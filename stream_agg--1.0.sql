@@ -35,6 +35,9 @@ CREATE SERVER stream_staged FOREIGN DATA WRAPPER stream_agg OPTIONS (type 'stage
 COMMENT ON SERVER stream_staged IS 'streams written with INSERT and COPY';
 GRANT USAGE ON FOREIGN SERVER stream_staged TO PUBLIC;
 
+CREATE SERVER stream_kafka FOREIGN DATA WRAPPER stream_agg OPTIONS (type 'kafka');
+COMMENT ON SERVER stream_kafka IS 'Kafka topics as streams that say themselves how to connect';
+
 --
 -- Configuration and positions.  pg_dump takes the contents of these tables along, so that results,
 -- state and position come from one snapshot.
@@ -87,6 +90,7 @@ CREATE TABLE stream_agg.view_position (
 	position		bigint NOT NULL,			-- exactly the records before it are in the results
 	running_max		bigint,						-- greatest event time, microseconds since 2000
 	watermark		bigint,						-- of this partition, likewise
+	end_position	bigint,						-- where the view ends; NULL: never
 	"read"			bigint NOT NULL,
 	skipped			bigint NOT NULL,
 	tombstone		bigint NOT NULL,
@@ -114,10 +118,23 @@ CREATE TABLE stream_agg.dead_letter (
 	arrival			timestamptz,
 	recorded_at		timestamptz NOT NULL DEFAULT now(),
 	message			text,
-	payload			jsonb
+	event			jsonb,						-- the decoded event; NULL: there is none
+	key				bytea,						-- of a record that was not decoded
+	payload			bytea						-- likewise, its value
 );
 CREATE INDEX dead_letter_place ON stream_agg.dead_letter (stream, topic, partition, position);
 CREATE INDEX dead_letter_stream ON stream_agg.dead_letter (stream, id);
+
+-- Ranges of records that views passed over because the source no longer had them (on_data_loss = 'skip').
+CREATE TABLE stream_agg.data_loss (
+	stream			regclass NOT NULL,
+	topic			text NOT NULL,
+	partition		integer NOT NULL,
+	first_position	bigint NOT NULL,			-- the first record that was lost
+	next_position	bigint NOT NULL,			-- where reading went on; lower than first_position: the topic was made anew
+	recorded_at		timestamptz NOT NULL DEFAULT now(),
+	PRIMARY KEY (stream, topic, partition, first_position, next_position)
+);
 
 CREATE TABLE stream_agg.stream_counter (
 	stream					regclass PRIMARY KEY,
@@ -129,7 +146,7 @@ DECLARE
 	name text;
 BEGIN
 	FOREACH name IN ARRAY ARRAY['object_id', 'staged_stream', 'staged_segment', 'staged_order', 'view_config',
-		'view_position', 'dead_letter', 'dead_letter_id_seq', 'stream_counter']
+		'view_position', 'dead_letter', 'dead_letter_id_seq', 'data_loss', 'stream_counter']
 	LOOP
 		PERFORM pg_catalog.pg_extension_config_dump(('stream_agg.' || name)::regclass, '');
 	END LOOP;
@@ -274,9 +291,14 @@ CREATE FUNCTION stream_agg.explain(view regclass) RETURNS SETOF text
 	LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sa_explain';
 COMMENT ON FUNCTION stream_agg.explain(regclass) IS 'how the batches of a continuous view run, and where its state is kept';
 
-CREATE FUNCTION stream_agg.worker_status(stream regclass, OUT pid integer, OUT message text) RETURNS SETOF record
+CREATE FUNCTION stream_agg.worker_status(stream regclass, OUT pid integer, OUT message text, OUT trouble text,
+	OUT trouble_since timestamptz) RETURNS SETOF record
 	LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sa_worker_status';
-COMMENT ON FUNCTION stream_agg.worker_status(regclass) IS 'worker of a stream, or why it has none';
+COMMENT ON FUNCTION stream_agg.worker_status(regclass) IS 'worker of a stream or why it has none, and what keeps its source from reading';
+
+CREATE FUNCTION stream_agg.partition_end(stream regclass, topic text, partition integer) RETURNS bigint
+	LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sa_partition_end';
+COMMENT ON FUNCTION stream_agg.partition_end(regclass, text, integer) IS 'where a partition ends, as the worker of its stream knows; NULL: it has not told';
 
 CREATE FUNCTION stream_agg.progress_list(OUT view regclass, OUT finished_at timestamptz, OUT duration interval,
 	OUT "read" bigint, OUT skipped bigint, OUT tombstone bigint, OUT malformed bigint, OUT null_time bigint,
@@ -285,6 +307,14 @@ CREATE FUNCTION stream_agg.progress_list(OUT view regclass, OUT finished_at time
 	OUT groups bigint, OUT windows bigint, OUT state_bytes bigint) RETURNS SETOF record
 	LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sa_progress_list';
 COMMENT ON FUNCTION stream_agg.progress_list() IS 'the last batches of the continuous views of this database that the current user may see';
+
+CREATE FUNCTION stream_agg.try_decode(stream regclass, value bytea, key bytea DEFAULT NULL, OUT event json, OUT error text)
+	LANGUAGE C AS 'MODULE_PATHNAME', 'sa_try_decode';
+COMMENT ON FUNCTION stream_agg.try_decode(regclass, bytea, bytea) IS 'what a record would become: an event of the stream, or an error';
+
+CREATE FUNCTION stream_agg.try_decode_all(stream regclass, "values" bytea[], OUT ordinal integer, OUT event json, OUT error text)
+	RETURNS SETOF record LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sa_try_decode_all';
+COMMENT ON FUNCTION stream_agg.try_decode_all(regclass, bytea[]) IS 'the same for many records, decoded in one run';
 
 CREATE FUNCTION stream_agg.to_time(usecs bigint) RETURNS timestamptz
 	LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
@@ -307,8 +337,10 @@ SELECT t.ftrelid::regclass AS stream,
 	coalesce((SELECT option_value FROM pg_options_to_table(s.srvoptions) WHERE option_name = 'type'), 'staged') AS source,
 	pg_get_userbyid(c.relowner) AS owner,
 	(SELECT count(*) FROM stream_agg.view_config v WHERE v.stream = t.ftrelid) AS views,
-	CASE WHEN w.pid IS NOT NULL THEN 'running' WHEN w.message IS NOT NULL THEN 'waiting' ELSE 'idle' END AS status,
-	w.message,
+	CASE WHEN w.trouble IS NOT NULL THEN 'retrying' WHEN w.pid IS NOT NULL THEN 'running'
+		WHEN w.message IS NOT NULL THEN 'waiting' ELSE 'idle' END AS status,
+	coalesce(w.trouble, w.message) AS message,
+	w.trouble_since,
 	w.pid,
 	(SELECT sum(pg_relation_size(g.segment) + coalesce(pg_relation_size(nullif(k.reltoastrelid, 0)), 0))
 		FROM stream_agg.staged_segment g JOIN pg_class k ON k.oid = g.segment WHERE g.stream = t.ftrelid)::bigint AS staged_bytes,
@@ -355,10 +387,13 @@ FROM stream_agg.progress_list() l WHERE stream_agg.may_see(l.view);
 COMMENT ON VIEW stream_agg.progress IS 'the last batches of every continuous view, since the server started';
 
 CREATE VIEW stream_agg.partitions WITH (security_barrier) AS
-SELECT v.view, p.topic, p.partition, p.position, s.next_position AS end_position, s.next_position - p.position AS lag,
-	stream_agg.to_time(p.running_max) AS running_max, stream_agg.to_time(p.watermark) AS watermark
+SELECT v.view, p.topic, p.partition, p.position, e.end_position, greatest(e.end_position - p.position, 0) AS lag,
+	stream_agg.to_time(p.running_max) AS running_max, stream_agg.to_time(p.watermark) AS watermark,
+	p.end_position AS stops_at
 FROM stream_agg.view_config v JOIN stream_agg.view_position p ON p.view_id = v.id
 	LEFT JOIN stream_agg.staged_stream s ON s.stream = v.stream
+	CROSS JOIN LATERAL (SELECT coalesce(s.next_position,
+		greatest(stream_agg.partition_end(v.stream, p.topic, p.partition), p.position)) AS end_position) e
 WHERE stream_agg.may_see(v.view);
 COMMENT ON VIEW stream_agg.partitions IS 'place of every continuous view in every partition of its stream';
 
@@ -366,5 +401,10 @@ CREATE VIEW stream_agg.dead_letters WITH (security_barrier) AS
 SELECT * FROM stream_agg.dead_letter d WHERE stream_agg.may_see(d.stream) OR stream_agg.may_see(d.view);
 COMMENT ON VIEW stream_agg.dead_letters IS 'records and events kept aside, with their reason, place and payload';
 
-GRANT SELECT ON stream_agg.streams, stream_agg.views, stream_agg.progress, stream_agg.partitions, stream_agg.dead_letters
+CREATE VIEW stream_agg.data_losses WITH (security_barrier) AS
+SELECT * FROM stream_agg.data_loss d WHERE stream_agg.may_see(d.stream);
+COMMENT ON VIEW stream_agg.data_losses IS 'records passed over because the source no longer had them';
+
+GRANT SELECT ON stream_agg.streams, stream_agg.views, stream_agg.progress, stream_agg.partitions, stream_agg.dead_letters,
+	stream_agg.data_losses
 	TO PUBLIC;

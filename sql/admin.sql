@@ -27,7 +27,7 @@ SELECT view, topic, partition, position, end_position, lag, running_max, waterma
 SELECT view, sum(read) AS read, sum(null_time) AS null_time, sum(late) AS late, sum(accepted) AS accepted, sum(written) AS written, min(lag) AS lag, max(watermark) AS watermark,
 	bool_and(duration >= '0' AND finished_at IS NOT NULL) AS timed
 FROM stream_agg.progress GROUP BY view ORDER BY view::text COLLATE "C";
-SELECT stream, view, reason, topic, partition, position, event_time, arrival IS NOT NULL AS arrived, message IS NOT NULL AS has_message, payload
+SELECT stream, view, reason, topic, partition, position, event_time, arrival IS NOT NULL AS arrived, message IS NOT NULL AS has_message, event
 FROM stream_agg.dead_letters ORDER BY position, view::text;
 -- explain
 SELECT * FROM stream_agg.explain('v');
@@ -141,7 +141,7 @@ SELECT count(*) FROM strict;
 SELECT count(*) FROM casting;
 SELECT count(*) FROM above;
 SELECT view, read, failed, filtered, accepted FROM stream_agg.views WHERE view::text IN ('dividing', 'calm', 'casting') ORDER BY view::text COLLATE "C";
-SELECT view, reason, message, count(*), min(payload ->> 'k') AS k, min(payload ->> 'v') AS v
+SELECT view, reason, message, count(*), min(event ->> 'k') AS k, min(event ->> 'v') AS v
 FROM stream_agg.dead_letters WHERE reason = 'failed' GROUP BY 1, 2, 3 ORDER BY view::text COLLATE "C";
 -- A failed view stays at its place, and goes on from there.
 SELECT view, lag FROM stream_agg.partitions WHERE view::text IN ('strict', 'calm', 'above') ORDER BY view::text COLLATE "C";

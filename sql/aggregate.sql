@@ -203,7 +203,7 @@ CREATE MATERIALIZED VIEW overflowing WITH (stream_agg.continuous, stream_agg.tri
 INSERT INTO o VALUES (1), (9223372036854775807), (-1), (9223372036854775800), (5);
 CALL stream_agg.run('o');
 SELECT * FROM overflowing;
-SELECT view, reason, position, message, payload FROM stream_agg.dead_letters WHERE stream = 'o'::regclass ORDER BY position;
+SELECT view, reason, position, message, event FROM stream_agg.dead_letters WHERE stream = 'o'::regclass ORDER BY position;
 SELECT read, failed, accepted FROM stream_agg.views WHERE view = 'overflowing'::regclass;
 DROP FOREIGN TABLE o CASCADE;
 DROP AGGREGATE bigsum(int8);

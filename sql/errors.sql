@@ -114,7 +114,8 @@ CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, stream_agg.watermark = '
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, stream_agg.watermark = '-1 minute') AS SELECT * FROM s;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, stream_agg.max_batch_rows = 0) AS SELECT * FROM s;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, stream_agg.max_batch_rows = 'many') AS SELECT * FROM s;
-CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, stream_agg.start = 'yesterday') AS SELECT * FROM s;
+CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, stream_agg.start = 'someday') AS SELECT * FROM s;
+CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, stream_agg.start = 'view:other') AS SELECT * FROM s;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, stream_agg.late_events = 'keep') AS SELECT * FROM s;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, stream_agg.on_error = 'ignore') AS SELECT * FROM s;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, stream_agg.state = 'unlogged') AS SELECT * FROM s;
@@ -136,11 +137,11 @@ CREATE FOREIGN TABLE bad (at text) SERVER stream_staged OPTIONS (event_time 'at'
 CREATE FOREIGN TABLE bad (at timestamptz) SERVER stream_staged OPTIONS (event_time 'at', watermark 'soon');
 CREATE FOREIGN TABLE bad (at timestamptz) SERVER stream_staged OPTIONS (event_time 'at', watermark '1 month');
 CREATE FOREIGN TABLE bad (at timestamptz) SERVER stream_staged OPTIONS (event_time 'at', delay '1 minute');
-CREATE FOREIGN TABLE bad (at timestamptz) SERVER stream_staged OPTIONS (event_time 'at', idle_timeout '1 minute');
+CREATE FOREIGN TABLE bad (at timestamptz) SERVER stream_staged OPTIONS (event_time 'at', idle_timeout '-1 minute');
 CREATE FOREIGN TABLE bad (at timestamptz) SERVER stream_staged OPTIONS (event_time 'at', on_data_loss 'panic');
 CREATE FOREIGN TABLE bad (at timestamptz OPTIONS (path 'x')) SERVER stream_staged OPTIONS (event_time 'at');
 CREATE SERVER bad FOREIGN DATA WRAPPER stream_agg;
-CREATE SERVER bad FOREIGN DATA WRAPPER stream_agg OPTIONS (type 'kafka');
+CREATE SERVER bad FOREIGN DATA WRAPPER stream_agg OPTIONS (type 'pigeon');
 -- Names.
 CREATE TEMP MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT * FROM s;
 CREATE MATERIALIZED VIEW pg_temp.v WITH (stream_agg.continuous) AS SELECT * FROM s;

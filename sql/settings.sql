@@ -51,7 +51,7 @@ SELECT * FROM german ORDER BY id;
 SELECT * FROM kolkata ORDER BY id;
 SELECT * FROM german_days ORDER BY day;
 SELECT * FROM auckland ORDER BY day;
-SELECT view, reason, message, payload ->> 'id' AS id FROM stream_agg.dead_letters ORDER BY view::text COLLATE "C", position;
+SELECT view, reason, message, event ->> 'id' AS id FROM stream_agg.dead_letters ORDER BY view::text COLLATE "C", position;
 SELECT view, settings FROM stream_agg.view_config ORDER BY view::text COLLATE "C";
 -- The state is read again under those settings too.
 VACUUM FULL german_days;

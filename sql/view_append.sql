@@ -32,7 +32,7 @@ INSERT INTO clicks VALUES ('dan', 1, '2024-01-01 00:03:30'), ('dan', 2, '2024-01
 CALL stream_agg.run('clicks');
 SELECT * FROM per_minute ORDER BY window_start, who;
 SELECT output_mode, watermark, read, late, accepted, late_windows, groups, windows FROM stream_agg.views WHERE view = 'per_minute'::regclass;
-SELECT view, reason, position, event_time, payload FROM stream_agg.dead_letters ORDER BY id;
+SELECT view, reason, position, event_time, event FROM stream_agg.dead_letters ORDER BY id;
 -- What is closed is gone from the state; nothing but the open window is left in its log.
 SELECT state AS state_log FROM stream_agg.view_config WHERE view = 'per_minute'::regclass \gset
 SELECT DISTINCT stream_agg.to_time(window_start) AS open_window FROM :state_log;

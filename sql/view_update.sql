@@ -32,7 +32,7 @@ CALL stream_agg.run('clicks');
 SELECT * FROM per_minute ORDER BY window_start, who;
 SELECT status, output_mode, trigger, watermark, read, null_time, future, failed, filtered, late, accepted, late_windows, groups, windows
 FROM stream_agg.views WHERE view = 'per_minute'::regclass;
-SELECT view, reason, topic, partition, position, event_time, payload FROM stream_agg.dead_letters ORDER BY id;
+SELECT view, reason, topic, partition, position, event_time, event FROM stream_agg.dead_letters ORDER BY id;
 
 -- Every (event, window) pair is judged as the log says, also within one batch: the third event of this
 -- batch is late, because the second one has moved the watermark before it.
@@ -56,7 +56,7 @@ INSERT INTO hops VALUES (9, '2024-01-01 00:01');
 CALL stream_agg.run('hops');
 SELECT * FROM hopping ORDER BY 1;
 SELECT read, late, accepted, late_windows FROM stream_agg.views WHERE view = 'hopping'::regclass;
-SELECT view, reason, position, event_time, payload FROM stream_agg.dead_letters WHERE stream = 'hops'::regclass ORDER BY id;
+SELECT view, reason, position, event_time, event FROM stream_agg.dead_letters WHERE stream = 'hops'::regclass ORDER BY id;
 DROP FOREIGN TABLE hops CASCADE;
 -- Gaps between windows: what is in none of them is filtered.
 CREATE FOREIGN TABLE hops (id int, at timestamptz NOT NULL) SERVER stream_staged OPTIONS (event_time 'at', watermark '0');
@@ -157,7 +157,7 @@ INSERT INTO strange VALUES (1, '2024-01-01 00:00'), (2, NULL), (3, '2999-01-01 0
 CALL stream_agg.run('strange');
 SELECT * FROM normal ORDER BY 1;
 SELECT watermark, read, null_time, future, late, accepted FROM stream_agg.views WHERE view = 'normal'::regclass;
-SELECT view, reason, position, event_time, payload FROM stream_agg.dead_letters WHERE stream = 'strange'::regclass ORDER BY position;
+SELECT view, reason, position, event_time, event FROM stream_agg.dead_letters WHERE stream = 'strange'::regclass ORDER BY position;
 DROP FOREIGN TABLE strange CASCADE;
 -- max_future = 'infinity'.
 CREATE FOREIGN TABLE strange (id int, at timestamptz) SERVER stream_staged OPTIONS (event_time 'at', watermark '0', max_future 'infinity');

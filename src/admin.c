@@ -47,6 +47,7 @@ PG_FUNCTION_INFO_V1(sa_run);
 PG_FUNCTION_INFO_V1(sa_explain);
 PG_FUNCTION_INFO_V1(sa_worker_status);
 PG_FUNCTION_INFO_V1(sa_progress_list);
+PG_FUNCTION_INFO_V1(sa_partition_end);
 PG_FUNCTION_INFO_V1(sa_usecs);
 PG_FUNCTION_INFO_V1(sa_forget_database);
 
@@ -178,7 +179,7 @@ check_views(Oid relid, Oid stream)
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("continuous view \"%s\" has not been resumed after a restore", get_rel_name(config->view)),
 					 errhint("Use stream_agg.resume().")));
-		if (strcmp(config->status, SA_STATUS_RUNNING) != 0)
+		if (strcmp(config->status, SA_STATUS_RUNNING) != 0 && strcmp(config->status, SA_STATUS_FINISHED) != 0)
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("continuous view \"%s\" is %s", get_rel_name(config->view), config->status),
@@ -348,14 +349,14 @@ sa_explain(PG_FUNCTION_ARGS)
 
 /* --- behind the views --- */
 
-/* worker_status(stream): pid, message; no row when the stream has no slot, or is not the caller's. */
+/* worker_status(stream): pid, message, trouble, since when; no row when the stream has no slot, or is not the caller's. */
 Datum
 sa_worker_status(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	SaSlot		slot;
-	Datum		values[2];
-	bool		nulls[2];
+	Datum		values[4];
+	bool		nulls[4];
 
 	InitMaterializedSRF(fcinfo, 0);
 	if (!SearchSysCacheExists1(RELOID, PG_GETARG_DATUM(0)) || !may(PG_GETARG_OID(0)) ||
@@ -365,8 +366,25 @@ sa_worker_status(PG_FUNCTION_ARGS)
 	nulls[0] = slot.pid <= 0;
 	values[1] = CStringGetTextDatum(slot.message);
 	nulls[1] = slot.message[0] == '\0';
+	values[2] = CStringGetTextDatum(slot.trouble);
+	nulls[2] = nulls[3] = slot.trouble[0] == '\0';
+	values[3] = TimestampTzGetDatum(slot.trouble_since);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	return (Datum) 0;
+}
+
+/* partition_end(stream, topic, partition): as the stream's worker knows it; NULL when nobody has told. */
+Datum
+sa_partition_end(PG_FUNCTION_ARGS)
+{
+	Oid			stream = PG_GETARG_OID(0);
+	int64		end;
+
+	if (!SearchSysCacheExists1(RELOID, ObjectIdGetDatum(stream)) || 
+		!(may(stream) || pg_class_aclcheck(stream, GetUserId(), ACL_SELECT) == ACLCHECK_OK) ||
+		!sa_stats_end(stream, text_to_cstring(PG_GETARG_TEXT_PP(1)), PG_GETARG_INT32(2), &end))
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(end);
 }
 
 static void

@@ -23,9 +23,6 @@
 /* Values and null flags of events are allocated for this many events at once. */
 #define EVENTS_PER_SLAB 64
 
-/* What is offered to the scans of a stream in this process. */
-static const SaBatchScan *offered_scan = NULL;
-
 SaBatch *
 sa_batch_create(MemoryContext parent, Oid stream, TupleDesc desc)
 {
@@ -60,8 +57,9 @@ sa_batch_partition(SaBatch *batch, const char *topic, int32 partition, int64 fir
 	place->first = first;
 	place->next = first;
 	place->skipped = 0;
-	place->lost = 0;
+	place->loss = SA_LOSS_NONE;
 	place->max_time = DT_NOBEGIN;
+	place->quiet_since = DT_NOEND;
 	return index;
 }
 
@@ -105,6 +103,43 @@ sa_batch_add(SaBatch *batch)
 	event->verdict = SA_EVENT_GOOD;
 	batch->nevents++;
 	return event;
+}
+
+void
+sa_batch_refuse(SaBatch *batch, int ordinal, const char *message, struct varlena *key, struct varlena *payload)
+{
+	int			index = batch->nrefusals++;
+	SaRefusal  *refusal;
+
+	if (index == 0)
+		batch->refusals = MemoryContextAlloc(batch->cxt, sizeof(SaRefusal));
+	else if ((index & (index - 1)) == 0)	/* a power of two: full */
+		batch->refusals = repalloc_huge(batch->refusals, sizeof(SaRefusal) * 2 * (Size) index);
+	refusal = &batch->refusals[index];
+	refusal->ordinal = ordinal;
+	refusal->message = message;
+	refusal->key = key;
+	refusal->payload = payload;
+}
+
+const SaRefusal *
+sa_batch_refusal(const SaBatch *batch, int ordinal)
+{
+	int			low = 0;
+	int			high = batch->nrefusals - 1;
+
+	while (low <= high)
+	{
+		int			middle = low + (high - low) / 2;
+
+		if (batch->refusals[middle].ordinal == ordinal)
+			return &batch->refusals[middle];
+		if (batch->refusals[middle].ordinal < ordinal)
+			low = middle + 1;
+		else
+			high = middle - 1;
+	}
+	return NULL;
 }
 
 /* ---------- verdicts and running maxima ---------- */
@@ -152,11 +187,10 @@ judge_event(SaBatch *batch, SaEvent *event, const SaStreamOptions *options)
 	SaBatchPartition *partition = &batch->partitions[event->partition];
 
 	event->max_before = partition->max_time;
+	if (event->verdict != SA_EVENT_GOOD)
+		return;					/* the source has judged it */
 	if (options->time_attr == InvalidAttrNumber)
-	{
-		event->verdict = SA_EVENT_GOOD;
 		return;
-	}
 
 	event->verdict = SA_EVENT_NULL_TIME;
 	if (event->nulls[options->time_attr - 1])
@@ -189,20 +223,4 @@ sa_batch_read(const SaBatch *batch)
 	for (int i = 0; i < batch->npartitions; i++)
 		rows += batch->partitions[i].skipped;
 	return rows;
-}
-
-/* ---------- what scans of the stream find ---------- */
-
-void
-sa_batch_offer(const SaBatchScan *scan)
-{
-	offered_scan = scan;
-}
-
-const SaBatchScan *
-sa_batch_offered(Oid stream)
-{
-	if (offered_scan != NULL && offered_scan->batch->stream == stream)
-		return offered_scan;
-	return NULL;
 }

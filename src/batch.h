@@ -11,15 +11,24 @@
 #include "access/tupdesc.h"
 #include "datatype/timestamp.h"
 #include "option.h"
-#include "storage/itemptr.h"
 
 /* What became of an event before any view saw it. */
 typedef enum SaVerdict
 {
 	SA_EVENT_GOOD,
+	SA_EVENT_TOMBSTONE,			/* a record without value */
+	SA_EVENT_MALFORMED,			/* a record that could not be decoded */
 	SA_EVENT_NULL_TIME,			/* no event time, or an infinite one */
 	SA_EVENT_FUTURE				/* further ahead of its arrival than max_future */
 } SaVerdict;
+
+/* Records that the source no longer has. */
+typedef enum SaLoss
+{
+	SA_LOSS_NONE,
+	SA_LOSS_STOP,				/* must not be passed over: the batch is empty there */
+	SA_LOSS_PASSED				/* passed over, as on_data_loss = 'skip' says */
+} SaLoss;
 
 typedef struct SaEvent
 {
@@ -40,9 +49,21 @@ typedef struct SaBatchPartition
 	int64		first;			/* position before this batch */
 	int64		next;			/* position after it */
 	int64		skipped;		/* positions passed over by an explicit policy or TRUNCATE */
-	int64		lost;			/* records before next that the source no longer has: not to be passed over */
+	SaLoss		loss;			/* what the views are to read next is no longer kept, */
+	int64		kept_first;		/* but only the records from here */
+	int64		kept_next;		/* to before here */
 	TimestampTz max_time;		/* running maximum over this batch; DT_NOBEGIN: none */
+	TimestampTz quiet_since;	/* read to its end, and nothing has come since; DT_NOEND: it is not */
 } SaBatchPartition;
+
+/* A record that no event could be made of, for its dead letter. */
+typedef struct SaRefusal
+{
+	int			ordinal;
+	const char *message;		/* NULL for a tombstone */
+	struct varlena *key;		/* bytea; NULL: none */
+	struct varlena *payload;	/* bytea; NULL: none */
+} SaRefusal;
 
 typedef struct SaBatch
 {
@@ -54,7 +75,11 @@ typedef struct SaBatch
 	SaEvent    *events;
 	int			npartitions;
 	SaBatchPartition *partitions;
+	int			nrefusals;
+	SaRefusal  *refusals;		/* by ordinal */
+	const char *failure;		/* a record that on_malformed = 'fail' stops at; NULL: none */
 	bool		at_end;			/* everything as of the last refresh has been read */
+	bool		drained;		/* nothing more is at hand: the source wakes its reader when there is */
 } SaBatch;
 
 extern SaBatch *sa_batch_create(MemoryContext parent, Oid stream, TupleDesc desc);
@@ -66,37 +91,20 @@ extern int	sa_batch_partition(SaBatch *batch, const char *topic, int32 partition
  */
 extern SaEvent *sa_batch_add(SaBatch *batch);
 
+/*
+ * The event at this ordinal, which is greater than those refused before, is none: a record that could not be
+ * decoded (message says why), or a tombstone to be kept (NULL).
+ */
+extern void sa_batch_refuse(SaBatch *batch, int ordinal, const char *message, struct varlena *key,
+							struct varlena *payload);
+
+/* The refusal of the event at this ordinal, or NULL. */
+extern const SaRefusal *sa_batch_refusal(const SaBatch *batch, int ordinal);
+
 /* Once filled: event times, verdicts and running maxima (DESIGN.md 6). */
 extern void sa_batch_seal(SaBatch *batch, const SaStreamOptions *options);
 
 /* Rows read: events, and those skipped. */
 extern int64 sa_batch_read(const SaBatch *batch);
-
-/* A part [lo, hi) of a batch offered to scans of its stream in this process, minus excluded events. */
-typedef struct SaBatchScan
-{
-	SaBatch    *batch;
-	int			lo;
-	int			hi;
-	const bool *exclude;		/* per event, or NULL */
-} SaBatchScan;
-
-/* Offer (or, with NULL, withdraw) a batch; what scans of the stream find meanwhile. */
-extern void sa_batch_offer(const SaBatchScan *scan);
-extern const SaBatchScan *sa_batch_offered(Oid stream);
-
-/* An event's ordinal travels as the scan's ctid, which survives joins. */
-static inline void
-sa_batch_ordinal_to_tid(int ordinal, ItemPointer tid)
-{
-	ItemPointerSet(tid, (BlockNumber) (ordinal >> 10), (OffsetNumber) ((ordinal & 1023) + 1));
-}
-
-static inline int
-sa_batch_tid_to_ordinal(ItemPointer tid)
-{
-	return (int) ((ItemPointerGetBlockNumberNoCheck(tid) << 10) |
-				  (ItemPointerGetOffsetNumberNoCheck(tid) - 1));
-}
 
 #endif							/* SA_BATCH_H */

@@ -29,6 +29,7 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/relcache.h"
+#include "utils/timestamp.h"
 
 #include "catalog.h"
 
@@ -55,6 +56,7 @@ enum
 	Anum_pos_position,
 	Anum_pos_running_max,
 	Anum_pos_watermark,
+	Anum_pos_end,
 	Anum_pos_counters,			/* the first of SA_NCOUNTERS */
 	Natts_pos = Anum_pos_counters + SA_NCOUNTERS - 1
 };
@@ -348,6 +350,7 @@ sa_catalog_positions(int view_id)
 		pos->position = DatumGetInt64(values[Anum_pos_position - 1]);
 		pos->running_max = nullable_time(values[Anum_pos_running_max - 1], nulls[Anum_pos_running_max - 1]);
 		pos->watermark = nullable_time(values[Anum_pos_watermark - 1], nulls[Anum_pos_watermark - 1]);
+		pos->end = nulls[Anum_pos_end - 1] ? PG_INT64_MAX : DatumGetInt64(values[Anum_pos_end - 1]);
 		for (int i = 0; i < SA_NCOUNTERS; i++)
 			pos->counters[i] = DatumGetInt64(values[Anum_pos_counters - 1 + i]);
 		result = lappend(result, pos);
@@ -376,6 +379,8 @@ sa_catalog_save_position(int view_id, const SaViewPosition *pos)
 	nulls[Anum_pos_running_max - 1] = TIMESTAMP_IS_NOBEGIN(pos->running_max);
 	values[Anum_pos_watermark - 1] = Int64GetDatum(pos->watermark);
 	nulls[Anum_pos_watermark - 1] = TIMESTAMP_IS_NOBEGIN(pos->watermark);
+	values[Anum_pos_end - 1] = Int64GetDatum(pos->end);
+	nulls[Anum_pos_end - 1] = pos->end == PG_INT64_MAX;
 	for (int i = 0; i < SA_NCOUNTERS; i++)
 		values[Anum_pos_counters - 1 + i] = Int64GetDatum(pos->counters[i]);
 	tuple = heap_form_tuple(RelationGetDescr(rel), values, nulls);
@@ -441,7 +446,7 @@ void
 sa_catalog_forget_stream(Oid stream)
 {
 	static const char *const tables[] = {
-		"staged_order", "staged_segment", "staged_stream", "dead_letter", "stream_counter"
+		"staged_order", "staged_segment", "staged_stream", "dead_letter", "data_loss", "stream_counter"
 	};
 
 	for (int i = 0; i < lengthof(tables); i++)
@@ -471,6 +476,29 @@ sa_catalog_count_dropped(Oid stream, int64 letters)
 		CatalogTupleUpdate(rel, &old->t_self, tuple);
 	else
 		CatalogTupleInsert(rel, tuple);
+	systable_endscan(scan);
+	table_close(rel, NoLock);
+	CommandCounterIncrement();
+}
+
+void
+sa_catalog_note_loss(Oid stream, const SaPosition *first, int64 next)
+{
+	Relation	rel = table_open(sa_catalog_relation("data_loss"), RowExclusiveLock);
+	Datum		values[6] = {
+		ObjectIdGetDatum(stream), CStringGetTextDatum(first->topic), Int32GetDatum(first->partition),
+		Int64GetDatum(first->position), Int64GetDatum(next), TimestampTzGetDatum(GetCurrentTimestamp())
+	};
+	bool		nulls[6] = {false};
+	Oid			equal[] = {F_OIDEQ, F_TEXTEQ, F_INT4EQ, F_INT8EQ, F_INT8EQ};
+	ScanKeyData keys[5];
+	SysScanDesc scan;
+
+	for (int i = 0; i < lengthof(keys); i++)
+		ScanKeyInit(&keys[i], i + 1, BTEqualStrategyNumber, equal[i], values[i]);
+	scan = systable_beginscan(rel, sa_catalog_relation("data_loss_pkey"), true, NULL, lengthof(keys), keys);
+	if (!HeapTupleIsValid(systable_getnext(scan)))
+		CatalogTupleInsert(rel, heap_form_tuple(RelationGetDescr(rel), values, nulls));
 	systable_endscan(scan);
 	table_close(rel, NoLock);
 	CommandCounterIncrement();

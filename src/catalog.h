@@ -47,6 +47,7 @@ typedef struct SaViewConfig
 #define SA_STATUS_RUNNING	"running"
 #define SA_STATUS_PAUSED	"paused"
 #define SA_STATUS_FAILED	"failed"
+#define SA_STATUS_FINISHED	"finished"	/* has come to its end, as its options say */
 
 /* A view's place in one partition, as committed. */
 typedef struct SaViewPosition
@@ -56,6 +57,7 @@ typedef struct SaViewPosition
 	int64		position;
 	TimestampTz running_max;	/* DT_NOBEGIN: none yet */
 	TimestampTz watermark;		/* DT_NOBEGIN: not known yet */
+	int64		end;			/* where the view ends; PG_INT64_MAX: never */
 	int64		counters[SA_NCOUNTERS];
 } SaViewPosition;
 
@@ -85,5 +87,8 @@ extern void sa_catalog_forget_stream(Oid stream);
 
 extern List *sa_catalog_positions(int view_id); /* of SaViewPosition */
 extern void sa_catalog_save_position(int view_id, const SaViewPosition *position);
+
+/* The views of the stream passed over [first, next), which the source no longer had; noted once. */
+extern void sa_catalog_note_loss(Oid stream, const SaPosition *first, int64 next);
 
 #endif							/* SA_CATALOG_H */

@@ -46,9 +46,12 @@ sa_commit_copy(List *positions)
 	return copy;
 }
 
-/* The partition's place in the list, which a partition seen for the first time is added to. */
+/*
+ * The partition's place in the list, which a partition seen for the first time is added to.  One that is
+ * discovered late does not put the view's watermark back.
+ */
 static SaViewPosition *
-find_or_add(List **positions, const SaBatchPartition *partition)
+find_or_add(List **positions, const SaBatchPartition *partition, TimestampTz floor)
 {
 	SaViewPosition *pos = sa_commit_find(*positions, partition->topic, partition->partition);
 
@@ -59,7 +62,8 @@ find_or_add(List **positions, const SaBatchPartition *partition)
 	pos->partition = partition->partition;
 	pos->position = partition->first;
 	pos->running_max = DT_NOBEGIN;
-	pos->watermark = DT_NOBEGIN;
+	pos->watermark = floor;
+	pos->end = PG_INT64_MAX;
 	*positions = lappend(*positions, pos);
 	return pos;
 }
@@ -67,10 +71,19 @@ find_or_add(List **positions, const SaBatchPartition *partition)
 static SaCounter
 counter_of(const SaEvent *event, uint8 outcome)
 {
-	if (event->verdict == SA_EVENT_NULL_TIME)
-		return SA_NULL_TIME;
-	if (event->verdict == SA_EVENT_FUTURE)
-		return SA_FUTURE;
+	switch ((SaVerdict) event->verdict)
+	{
+		case SA_EVENT_TOMBSTONE:
+			return SA_TOMBSTONE;
+		case SA_EVENT_MALFORMED:
+			return SA_MALFORMED;
+		case SA_EVENT_NULL_TIME:
+			return SA_NULL_TIME;
+		case SA_EVENT_FUTURE:
+			return SA_FUTURE;
+		case SA_EVENT_GOOD:
+			break;
+	}
 	switch ((SaOutcome) outcome)
 	{
 		case SA_OUTCOME_FAILED:
@@ -85,36 +98,105 @@ counter_of(const SaEvent *event, uint8 outcome)
 }
 
 static void
-count_events(SaViewPosition *pos, const SaBatch *batch, int partition, const uint8 *outcomes)
+advance_partition(SaViewPosition *pos, const SaBatchPartition *partition, const SaTimekeeping *time)
 {
-	for (int i = 0; i < batch->nevents; i++)
-		if (batch->events[i].partition == partition)
-		{
-			pos->counters[counter_of(&batch->events[i], outcomes[i])]++;
-			pos->counters[SA_READ]++;
-		}
+	pos->counters[SA_SKIPPED] += partition->skipped;
+	pos->counters[SA_READ] += partition->skipped;
+	pos->position = partition->next;
+	pos->running_max = Max(pos->running_max, partition->max_time);
+	if (time->delay != SA_NO_DELAY)
+		pos->watermark = Max(pos->watermark, sa_watermark_of(pos->running_max, time->delay));
+}
+
+static bool
+is_idle(const SaBatchPartition *partition, const SaTimekeeping *time)
+{
+	return time->idle_timeout > 0 && partition->quiet_since != DT_NOEND &&
+		time->now - partition->quiet_since >= time->idle_timeout;
+}
+
+/*
+ * Idle partitions do not hold the others back: their watermarks follow the least one of the active
+ * partitions, or the greatest one of all when all are idle.
+ */
+static void
+pass_idle(SaViewPosition **places, const SaBatch *batch, const SaTimekeeping *time)
+{
+	TimestampTz least = DT_NOEND;
+	TimestampTz greatest = DT_NOBEGIN;
+	bool		all_idle = true;
+	TimestampTz follow;
+
+	if (time->delay == SA_NO_DELAY || time->idle_timeout == 0)
+		return;
+	for (int i = 0; i < batch->npartitions; i++)
+	{
+		greatest = Max(greatest, places[i]->watermark);
+		if (is_idle(&batch->partitions[i], time))
+			continue;
+		all_idle = false;
+		least = Min(least, places[i]->watermark);
+	}
+	follow = all_idle ? greatest : least;
+	for (int i = 0; i < batch->npartitions; i++)
+		if (is_idle(&batch->partitions[i], time))
+			places[i]->watermark = Max(places[i]->watermark, follow);
+}
+
+/* The places after the batch without its events; places: those of the batch's partitions. */
+static List *
+advance_places(List *before, const SaBatch *batch, const SaTimekeeping *time, SaViewPosition ***places)
+{
+	List	   *after = sa_commit_copy(before);
+	TimestampTz floor = sa_commit_watermark(before);
+
+	*places = palloc(sizeof(SaViewPosition *) * (batch->npartitions + 1));
+	for (int i = 0; i < batch->npartitions; i++)
+	{
+		(*places)[i] = find_or_add(&after, &batch->partitions[i], floor);
+		advance_partition((*places)[i], &batch->partitions[i], time);
+	}
+	pass_idle(*places, batch, time);
+	return after;
 }
 
 List *
-sa_commit_advance(List *before, const SaBatch *batch, const uint8 *outcomes, const int64 *late_windows, int64 delay)
+sa_commit_advance(List *before, const SaBatch *batch, const uint8 *outcomes, const int64 *late_windows,
+				  const SaTimekeeping *time)
 {
-	List	   *after = sa_commit_copy(before);
+	SaViewPosition **places;
+	List	   *after = advance_places(before, batch, time, &places);
+
+	for (int i = 0; i < batch->nevents; i++)
+	{
+		SaViewPosition *pos = places[batch->events[i].partition];
+
+		pos->counters[counter_of(&batch->events[i], outcomes[i])]++;
+		pos->counters[SA_READ]++;
+	}
+	for (int i = 0; i < batch->npartitions; i++)
+		places[i]->counters[SA_LATE_WINDOWS] += late_windows[i];
+	return after;
+}
+
+bool
+sa_commit_moves(List *positions, const SaBatch *batch, const SaTimekeeping *time, TimestampTz *next_idle)
+{
+	SaViewPosition **places;
+	List	   *after = advance_places(positions, batch, time, &places);
 
 	for (int i = 0; i < batch->npartitions; i++)
 	{
-		SaBatchPartition *partition = &batch->partitions[i];
-		SaViewPosition *pos = find_or_add(&after, partition);
+		const SaBatchPartition *partition = &batch->partitions[i];
 
-		count_events(pos, batch, i, outcomes);
-		pos->counters[SA_SKIPPED] += partition->skipped;
-		pos->counters[SA_READ] += partition->skipped;
-		pos->counters[SA_LATE_WINDOWS] += late_windows[i];
-		pos->position = partition->next;
-		pos->running_max = Max(pos->running_max, partition->max_time);
-		if (delay != SA_NO_DELAY)
-			pos->watermark = Max(pos->watermark, sa_watermark_of(pos->running_max, delay));
+		if (partition->next != partition->first)
+			return true;
+		if (time->delay != SA_NO_DELAY && time->idle_timeout > 0 && partition->quiet_since != DT_NOEND &&
+			!is_idle(partition, time))
+			*next_idle = Min(*next_idle, partition->quiet_since + time->idle_timeout);
 	}
-	return after;
+	return list_length(after) != list_length(positions) ||
+		sa_commit_watermark(after) != sa_commit_watermark(positions);
 }
 
 TimestampTz
@@ -128,13 +210,45 @@ sa_commit_watermark(List *positions)
 	return positions == NIL ? DT_NOBEGIN : result;
 }
 
+static bool
+same_place(const SaViewPosition *a, const SaViewPosition *b)
+{
+	return a->position == b->position && a->running_max == b->running_max && a->watermark == b->watermark &&
+		a->end == b->end && memcmp(a->counters, b->counters, sizeof(a->counters)) == 0;
+}
+
 void
-sa_commit_save(int view_id, List *positions)
+sa_commit_save(int view_id, List *before, List *positions)
 {
 	ListCell   *lc;
 
 	foreach(lc, positions)
-		sa_catalog_save_position(view_id, lfirst(lc));
+	{
+		SaViewPosition *pos = lfirst(lc);
+		SaViewPosition *old = sa_commit_find(before, pos->topic, pos->partition);
+
+		if (old == NULL || !same_place(old, pos))
+			sa_catalog_save_position(view_id, pos);
+	}
+}
+
+bool
+sa_commit_finished(List *positions)
+{
+	bool		bounded = false;
+	ListCell   *lc;
+
+	foreach(lc, positions)
+	{
+		SaViewPosition *pos = lfirst(lc);
+
+		if (pos->end == PG_INT64_MAX)
+			continue;
+		if (pos->position < pos->end)
+			return false;
+		bounded = true;
+	}
+	return bounded;
 }
 
 int64

@@ -17,13 +17,27 @@ typedef enum SaOutcome
 	SA_OUTCOME_FAILED
 } SaOutcome;
 
+/* How a view keeps time. */
+typedef struct SaTimekeeping
+{
+	int64		delay;			/* of its watermark; SA_NO_DELAY: it has none */
+	int64		idle_timeout;	/* microseconds; 0: partitions are never idle */
+	TimestampTz now;			/* the clock, for idleness */
+} SaTimekeeping;
+
 /*
  * The view's places after this batch, from those before it (lists of SaViewPosition): advanced to the
  * batch's end, running maxima and watermarks moved forward, outcomes (one per event) counted.  In
  * CurrentMemoryContext.
  */
 extern List *sa_commit_advance(List *before, const SaBatch *batch, const uint8 *outcomes, const int64 *late_windows,
-							   int64 delay);
+							   const SaTimekeeping *time);
+
+/*
+ * Would a batch without events move the view's places or its watermark?  *next_idle is lowered to when,
+ * without any event, the watermark may move by idleness.
+ */
+extern bool sa_commit_moves(List *positions, const SaBatch *batch, const SaTimekeeping *time, TimestampTz *next_idle);
 
 /* The view's watermark: the minimum over its partitions; DT_NOBEGIN while one is not known. */
 extern TimestampTz sa_commit_watermark(List *positions);
@@ -31,7 +45,11 @@ extern TimestampTz sa_commit_watermark(List *positions);
 /* A deep copy in CurrentMemoryContext. */
 extern List *sa_commit_copy(List *positions);
 
-extern void sa_commit_save(int view_id, List *positions);
+/* Save those that differ from what is on disk (before; NIL: nothing is). */
+extern void sa_commit_save(int view_id, List *before, List *positions);
+
+/* Has the view come to its end? */
+extern bool sa_commit_finished(List *positions);
 
 /* Sum of a counter over partitions. */
 extern int64 sa_commit_counter(List *positions, SaCounter counter);

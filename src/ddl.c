@@ -126,6 +126,27 @@ sort_options(NewView *new)
 	sa_option_view(new->option_defs, &new->options);
 }
 
+static bool
+is_named_place(const SaBoundary *boundary)
+{
+	return boundary->kind == SA_BOUNDARY_TIME || boundary->kind == SA_BOUNDARY_EXPLICIT;
+}
+
+static void
+check_boundaries(const NewView *new, Relation rel, const SaStreamOptions *stream)
+{
+	const SaViewOptions *options = &new->options;
+	bool		start = is_named_place(&options->start);
+
+	if ((start || is_named_place(&options->end)) && !sa_source_routine(stream->source)->named_places)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("a view of stream \"%s\" cannot %s at a time or at given positions",
+						RelationGetRelationName(rel), start ? "start" : "end"),
+				 errhint(start ? "Valid values of the option \"start\" are: earliest, latest." :
+						 "The valid value of the option \"end\" is: latest.")));
+}
+
 /* The watermark's delay: the view's own, else the stream's. */
 static int64
 watermark_of(NewView *new)
@@ -133,6 +154,7 @@ watermark_of(NewView *new)
 	Relation	rel = table_open(new->split->stream, AccessShareLock);
 	SaStreamOptions *stream = sa_option_stream(rel);
 
+	check_boundaries(new, rel, stream);
 	if (new->options.watermark != SA_NO_DELAY && stream->time_attr == InvalidAttrNumber)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -844,6 +866,12 @@ before_command(Node *stmt, const char *query_string)
 			return false;
 		case T_CreateStmt:
 			check_parents((CreateStmt *) stmt);
+			return false;
+		case T_CreateUserMappingStmt:
+			sa_option_check_mapping(((CreateUserMappingStmt *) stmt)->servername, ((CreateUserMappingStmt *) stmt)->options);
+			return false;
+		case T_AlterUserMappingStmt:
+			sa_option_check_mapping(((AlterUserMappingStmt *) stmt)->servername, ((AlterUserMappingStmt *) stmt)->options);
 			return false;
 		case T_DropStmt:
 			if (((DropStmt *) stmt)->removeType == OBJECT_TRIGGER)

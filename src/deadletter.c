@@ -44,6 +44,8 @@ enum
 	Anum_letter_arrival,
 	Anum_letter_recorded_at,
 	Anum_letter_message,
+	Anum_letter_event,
+	Anum_letter_key,
 	Anum_letter_payload,
 	Natts_letter = Anum_letter_payload
 };
@@ -58,7 +60,8 @@ struct SaDeadLetter
 	int64		position;
 	TimestampTz time;
 	TimestampTz arrival;
-	Datum		payload;
+	Datum		event;			/* jsonb; 0: none */
+	const SaRefusal *refusal;	/* instead of an event */
 };
 
 static int	dead_letter_limit = 100000;
@@ -85,7 +88,7 @@ sa_deadletter_init(void)
  * The event as a jsonb object, of the columns that the current user may read; in CurrentMemoryContext.
  */
 static Datum
-payload_of(SaBatch *batch, SaEvent *event)
+json_of(SaBatch *batch, SaEvent *event)
 {
 	TupleDesc	desc = lookup_rowtype_tupdesc_copy(get_rel_type_id(batch->stream), -1);
 	bool	   *nulls = palloc(sizeof(bool) * desc->natts);
@@ -102,11 +105,11 @@ payload_of(SaBatch *batch, SaEvent *event)
 }
 
 /*
- * The payload, or NULL and why there is none: a value that JSON cannot hold, or a cast that raises, must
+ * The event, or NULL and why there is none: a value that JSON cannot hold, or a cast that raises, must
  * not stop the stream.
  */
 static void
-make_payload(SaDeadLetter *letter, SaBatch *batch, SaEvent *event)
+make_event(SaDeadLetter *letter, SaBatch *batch, SaEvent *event)
 {
 	MemoryContext cxt = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
@@ -115,7 +118,7 @@ make_payload(SaDeadLetter *letter, SaBatch *batch, SaEvent *event)
 	MemoryContextSwitchTo(cxt);
 	PG_TRY();
 	{
-		letter->payload = payload_of(batch, event);
+		letter->event = json_of(batch, event);
 		ReleaseCurrentSubTransaction();
 	}
 	PG_CATCH();
@@ -128,8 +131,8 @@ make_payload(SaDeadLetter *letter, SaBatch *batch, SaEvent *event)
 			PG_RE_THROW();
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
-		letter->message = letter->message ? psprintf("%s (no payload: %s)", letter->message, error->message) :
-			psprintf("no payload: %s", error->message);
+		letter->message = letter->message ? psprintf("%s (not shown: %s)", letter->message, error->message) :
+			psprintf("not shown: %s", error->message);
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(cxt);
@@ -150,7 +153,11 @@ sa_deadletter_make(SaBatch *batch, int ordinal, Oid view, const char *reason, co
 	letter->position = event->position;
 	letter->time = event->time;
 	letter->arrival = event->arrival;
-	make_payload(letter, batch, event);
+	letter->refusal = sa_batch_refusal(batch, ordinal);
+	if (letter->refusal == NULL)
+		make_event(letter, batch, event);
+	else if (message == NULL)
+		letter->message = letter->refusal->message;
 	return letter;
 }
 
@@ -182,6 +189,13 @@ set_time(Datum *values, bool *nulls, int attr, TimestampTz time)
 }
 
 static void
+set_bytes(Datum *values, bool *nulls, int attr, struct varlena *bytes)
+{
+	values[attr - 1] = PointerGetDatum(bytes);
+	nulls[attr - 1] = bytes == NULL;
+}
+
+static void
 insert_letter(Relation rel, CatalogIndexState indexes, Oid ids, Oid stream, SaDeadLetter *letter, TimestampTz now)
 {
 	Datum		values[Natts_letter] = {0};
@@ -202,8 +216,10 @@ insert_letter(Relation rel, CatalogIndexState indexes, Oid ids, Oid stream, SaDe
 	if (letter->message)
 		values[Anum_letter_message - 1] = CStringGetTextDatum(letter->message);
 	nulls[Anum_letter_message - 1] = letter->message == NULL;
-	values[Anum_letter_payload - 1] = letter->payload;
-	nulls[Anum_letter_payload - 1] = letter->payload == (Datum) 0;
+	values[Anum_letter_event - 1] = letter->event;
+	nulls[Anum_letter_event - 1] = letter->event == (Datum) 0;
+	set_bytes(values, nulls, Anum_letter_key, letter->refusal ? letter->refusal->key : NULL);
+	set_bytes(values, nulls, Anum_letter_payload, letter->refusal ? letter->refusal->payload : NULL);
 	tuple = heap_form_tuple(RelationGetDescr(rel), values, nulls);
 	CatalogTupleInsertWithInfo(rel, tuple, indexes);
 	heap_freetuple(tuple);

@@ -8,6 +8,8 @@
 #include "batch.h"
 #include "nodes/pg_list.h"
 
+#define SA_REASON_TOMBSTONE	"tombstone"
+#define SA_REASON_MALFORMED	"malformed"
 #define SA_REASON_NULL_TIME	"null_time"
 #define SA_REASON_FUTURE	"future"
 #define SA_REASON_LATE		"late"
@@ -16,8 +18,9 @@
 extern void sa_deadletter_init(void);
 
 /*
- * A dead letter of the event at this ordinal, payload made now with the rights of the current user (type
- * output runs here); to be written by sa_deadletter_write.  In CurrentMemoryContext.
+ * A dead letter of the event at this ordinal, to be written by sa_deadletter_write: with the event as JSON,
+ * made now with the rights of the current user (type output runs here), or with the record's bytes where
+ * there is no event.  In CurrentMemoryContext.
  */
 typedef struct SaDeadLetter SaDeadLetter;
 extern SaDeadLetter *sa_deadletter_make(SaBatch *batch, int ordinal, Oid view, const char *reason, const char *message);

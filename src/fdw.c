@@ -17,6 +17,9 @@
 
 #include "access/sysattr.h"
 #include "access/table.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_type.h"
+#include "commands/defrem.h"
 #include "commands/explain.h"
 #include "executor/executor.h"
 #include "fmgr.h"
@@ -34,7 +37,7 @@
 
 #include "compat.h"
 
-#include "batch.h"
+#include "batch_scan.h"
 #include "option.h"
 #include "source.h"
 
@@ -82,14 +85,72 @@ needed_columns(RelOptInfo *baserel, List *scan_clauses)
 	return columns;
 }
 
+/* May the column of this type be compared by numbers, so that a source can use it? */
+static bool
+is_number_or_time(Oid type)
+{
+	return type == INT2OID || type == INT4OID || type == INT8OID || type == TIMESTAMPTZOID;
+}
+
+/*
+ * A condition of the form column (op) value, where the source can use it: its column and btree strategy as
+ * a list of two numbers, and the value's expression.  NIL when it is none.
+ */
+static List *
+restriction_of(RelOptInfo *baserel, Expr *clause, Expr **value)
+{
+	OpExpr	   *op = (OpExpr *) clause;
+	Node	   *left;
+	Node	   *right;
+	Oid			opno;
+	Oid			opclass;
+	int			strategy;
+
+	if (!IsA(clause, OpExpr) || list_length(op->args) != 2)
+		return NIL;
+	opno = op->opno;
+	left = linitial(op->args);
+	right = lsecond(op->args);
+	if (!IsA(left, Var))
+	{
+		left = lsecond(op->args);
+		right = linitial(op->args);
+		opno = get_commutator(opno);
+	}
+	if (!OidIsValid(opno) || !IsA(left, Var) || ((Var *) left)->varno != baserel->relid ||
+		((Var *) left)->varattno <= 0 || contain_var_clause(right) || contain_volatile_functions(right) ||
+		!is_number_or_time(((Var *) left)->vartype) || !is_number_or_time(exprType(right)) ||
+		(((Var *) left)->vartype == TIMESTAMPTZOID) != (exprType(right) == TIMESTAMPTZOID))
+		return NIL;
+	opclass = GetDefaultOpClass(((Var *) left)->vartype, BTREE_AM_OID);
+	strategy = OidIsValid(opclass) ? get_op_opfamily_strategy(opno, get_opclass_family(opclass)) : 0;
+	if (strategy == 0)
+		return NIL;
+	*value = (Expr *) right;
+	return list_make2_int(((Var *) left)->varattno, strategy);
+}
+
 static ForeignScan *
 get_plan(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid, ForeignPath *best_path,
 		 List *tlist, List *scan_clauses, Plan *outer_plan)
 {
 	List	   *columns = needed_columns(baserel, scan_clauses);
+	List	   *restrictions = NIL;
+	List	   *values = NIL;
+	ListCell   *lc;
 
+	foreach(lc, scan_clauses)
+	{
+		Expr	   *value;
+		List	   *restriction = restriction_of(baserel, lfirst_node(RestrictInfo, lc)->clause, &value);
+
+		if (restriction == NIL)
+			continue;
+		restrictions = lappend(restrictions, restriction);
+		values = lappend(values, value);
+	}
 	return make_foreignscan(tlist, extract_actual_clauses(scan_clauses, false), baserel->relid,
-							NIL, list_make1(columns), NIL, NIL, outer_plan);
+							values, list_make2(columns, restrictions), NIL, NIL, outer_plan);
 }
 
 /* ---------- scanning ---------- */
@@ -103,6 +164,8 @@ typedef struct StreamScan
 	int			next;			/* ordinal */
 	int			ncolumns;
 	int		   *columns;		/* to copy from an event */
+	List	   *restrictions;	/* of the plan: column and strategy */
+	List	   *values;			/* of ExprState: what they compare with */
 } StreamScan;
 
 static void
@@ -142,6 +205,8 @@ begin_scan(ForeignScanState *node, int eflags)
 	state->stream = RelationGetRelid(stream);
 	state->routine = sa_source_routine(sa_option_source(state->stream));
 	list_columns(state, linitial(plan->fdw_private), RelationGetDescr(stream));
+	state->restrictions = lsecond(plan->fdw_private);
+	state->values = ExecInitExprList(plan->fdw_exprs, (PlanState *) node);
 	look_for_batch(state);
 	node->fdw_state = state;
 }
@@ -175,6 +240,45 @@ next_event(StreamScan *state, TupleTableSlot *slot)
 	return ExecClearTuple(slot);
 }
 
+static int64
+number_of(Oid type, Datum value)
+{
+	switch (type)
+	{
+		case INT2OID:
+			return DatumGetInt16(value);
+		case INT4OID:
+			return DatumGetInt32(value);
+		default:
+			return DatumGetInt64(value);
+	}
+}
+
+/* The restrictions of the plan with their values as of now; those that compare with NULL are left out. */
+static List *
+evaluate_restrictions(ForeignScanState *node, StreamScan *state)
+{
+	List	   *result = NIL;
+	ListCell   *lc;
+	ListCell   *lv;
+
+	forboth(lc, state->restrictions, lv, state->values)
+	{
+		SaRestriction *restriction = palloc(sizeof(SaRestriction));
+		ExprState  *value = lfirst(lv);
+		bool		isnull;
+		Datum		datum = ExecEvalExprSwitchContext(value, node->ss.ps.ps_ExprContext, &isnull);
+
+		if (isnull)
+			continue;
+		restriction->attnum = linitial_int((List *) lfirst(lc));
+		restriction->strategy = lsecond_int((List *) lfirst(lc));
+		restriction->value = number_of(exprType((Node *) value->expr), datum);
+		result = lappend(result, restriction);
+	}
+	return result;
+}
+
 static TupleTableSlot *
 next_peeked(ForeignScanState *node, StreamScan *state, TupleTableSlot *slot)
 {
@@ -183,7 +287,8 @@ next_peeked(ForeignScanState *node, StreamScan *state, TupleTableSlot *slot)
 		EState	   *estate = node->ss.ps.state;
 		MemoryContext oldcxt = MemoryContextSwitchTo(estate->es_query_cxt);
 
-		state->peek = state->routine->peek_begin(node->ss.ss_currentRelation, estate->es_snapshot);
+		state->peek = state->routine->peek_begin(node->ss.ss_currentRelation, estate->es_snapshot,
+												 evaluate_restrictions(node, state));
 		MemoryContextSwitchTo(oldcxt);
 	}
 	if (!state->routine->peek_next(state->peek, slot))
@@ -209,8 +314,16 @@ rescan(ForeignScanState *node)
 	StreamScan  *state = node->fdw_state;
 
 	look_for_batch(state);
-	if (state->peek != NULL)
+	if (state->peek == NULL)
+		return;
+	if (node->ss.ps.chgParam == NULL || state->restrictions == NIL)
+	{
 		state->routine->peek_rewind(state->peek);
+		return;
+	}
+	/* other values to compare with: other places to read */
+	state->routine->peek_end(state->peek);
+	state->peek = NULL;
 }
 
 static void

@@ -27,6 +27,7 @@
 #include "utils/timestamp.h"
 #include "commands/defrem.h"
 
+#include "batch_scan.h"
 #include "commit.h"
 #include "deadletter.h"
 #include "owner.h"
@@ -54,6 +55,7 @@ typedef struct Part
 	SaBatch    *batch;
 	MemoryContext row_cxt;		/* reset after every block of rows */
 	RunKind		kind;
+	SaTimekeeping time;
 	bool	   *exclude;		/* events that fail by themselves; NULL: none */
 	char	  **messages;		/* why, per event */
 	uint8	   *outcomes;
@@ -102,6 +104,7 @@ sa_pipeline_configure(SaView *view, SaViewConfig *config, const SaStreamOptions 
 	view->config->settings = copyObject(config->settings);
 	sa_option_view(view->config->options, &view->options);
 	view->delay = view->options.watermark != SA_NO_DELAY ? view->options.watermark : stream->watermark;
+	view->idle_timeout = view->options.idle_timeout >= 0 ? view->options.idle_timeout : stream->idle_timeout;
 	MemoryContextSwitchTo(old);
 }
 
@@ -130,6 +133,7 @@ sa_pipeline_open(SaViewConfig *config, const SaStreamOptions *stream, MemoryCont
 	sa_pipeline_configure(view, config, stream);
 	adopt_positions(view, sa_catalog_positions(config->id));
 	view->fresh = sa_commit_counter(view->positions, SA_READ) == 0;
+	view->next_idle = DT_NOEND;
 	return view;
 }
 
@@ -528,7 +532,7 @@ run_as_owner(Part *part, int lo, int hi)
 	part->writing = true;
 	letters = make_letters(part);
 	view->new_positions = sa_commit_advance(view->positions, part->batch, part->outcomes, part->late_windows,
-											view->delay);
+											&part->time);
 	if (view->query->transform)
 		sa_result_end(view->result);
 	else
@@ -566,7 +570,7 @@ run_part(Part *part, int lo, int hi)
 	if (part->kind == RUN_ALL)
 	{
 		note_progress(part);
-		sa_commit_save(view->config->id, view->new_positions);
+		sa_commit_save(view->config->id, view->positions, view->new_positions);
 		CommandCounterIncrement();
 		sa_deadletter_write(part->batch->stream, letters);
 	}
@@ -817,11 +821,28 @@ fail_view(SaView *view, ErrorData *error)
 	return SA_PART_STOPPED;
 }
 
+static SaTimekeeping
+timekeeping(const SaView *view)
+{
+	SaTimekeeping time = {view->delay, view->idle_timeout, GetCurrentTimestamp()};
+
+	return time;
+}
+
+bool
+sa_pipeline_moves(SaView *view, SaBatch *batch)
+{
+	SaTimekeeping time = timekeeping(view);
+
+	view->next_idle = DT_NOEND;
+	return sa_commit_moves(view->positions, batch, &time, &view->next_idle);
+}
+
 SaPartEnd
 sa_pipeline_process(SaView *view, SaBatch *batch)
 {
-	Part		part = {.view = view, .batch = batch};
-	TimestampTz start = GetCurrentTimestamp();
+	Part		part = {.view = view, .batch = batch, .time = timekeeping(view)};
+	TimestampTz start = part.time.now;
 
 	part.row_cxt = AllocSetContextCreate(batch->cxt, "stream_agg row", ALLOCSET_DEFAULT_SIZES);
 	part.outcomes = MemoryContextAllocHuge(batch->cxt, batch->nevents + 1);

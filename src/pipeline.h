@@ -19,6 +19,7 @@ typedef struct SaView
 	SaViewConfig *config;
 	SaViewOptions options;
 	int64		delay;			/* of its watermark; SA_NO_DELAY */
+	int64		idle_timeout;	/* microseconds; 0: never */
 
 	/* loaded when first needed, for this owner */
 	Oid			owner;
@@ -40,7 +41,9 @@ typedef struct SaView
 	bool		reading;		/* until it has come to the end */
 	bool		asked;			/* a run() call waits for it */
 	bool		at_end;
+	bool		starved;		/* not at the end, but the source has nothing at hand just now */
 	TimestampTz next_due;
+	TimestampTz next_idle;		/* when idleness may move its watermark; DT_NOEND: never */
 	TimestampTz retry_at;
 	int			retries;
 } SaView;
@@ -59,6 +62,9 @@ extern SaView *sa_pipeline_open(SaViewConfig *config, const SaStreamOptions *str
 /* Its configuration has been read again. */
 extern void sa_pipeline_configure(SaView *view, SaViewConfig *config, const SaStreamOptions *stream);
 extern void sa_pipeline_close(SaView *view);
+
+/* Would a batch without events move the view?  Also notes when one will, by idleness. */
+extern bool sa_pipeline_moves(SaView *view, SaBatch *batch);
 
 /* The view's part of a batch, in a subtransaction of its own. */
 extern SaPartEnd sa_pipeline_process(SaView *view, SaBatch *batch);

@@ -312,6 +312,7 @@ sa_slot_attach(int index)
 	slot->pid = MyProcPid;
 	slot->latch = MyLatch;
 	slot->message[0] = '\0';
+	slot->trouble[0] = '\0';
 	LWLockRelease(shared->lock);
 	return slot;
 }
@@ -339,6 +340,7 @@ sa_slot_detach(SaSlot *slot, bool unwanted, const char *message)
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	slot->pid = 0;
 	slot->latch = NULL;
+	slot->trouble[0] = '\0';
 	if (message)
 	{
 		strlcpy(slot->message, message, SA_MESSAGE_SIZE);
@@ -390,6 +392,17 @@ sa_slot_succeeded(SaSlot *slot)
 		return;
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	slot->failures = 0;
+	LWLockRelease(shared->lock);
+}
+
+void
+sa_slot_set_trouble(SaSlot *slot, const char *trouble, TimestampTz since)
+{
+	if (strncmp(slot->trouble, trouble ? trouble : "", SA_MESSAGE_SIZE - 1) == 0)
+		return;					/* nobody else writes it */
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	strlcpy(slot->trouble, trouble ? trouble : "", SA_MESSAGE_SIZE);
+	slot->trouble_since = since;
 	LWLockRelease(shared->lock);
 }
 

@@ -27,6 +27,8 @@ typedef struct SaSlot
 	uint64		served;			/* of the newest one answered */
 	bool		reload;			/* views or options changed */
 	char		message[SA_MESSAGE_SIZE];	/* why no worker runs, or '' */
+	char		trouble[SA_MESSAGE_SIZE];	/* what keeps the worker's source from reading, or '' */
+	TimestampTz trouble_since;
 } SaSlot;
 
 extern int	sa_slot_max;		/* stream_agg.max_streams */
@@ -49,6 +51,7 @@ extern void sa_slot_detach(SaSlot *slot, bool unwanted, const char *message);
 extern bool sa_slot_take_reload(SaSlot *slot);
 extern uint64 sa_slot_pending_request(SaSlot *slot, Oid *view);
 extern void sa_slot_succeeded(SaSlot *slot);
+extern void sa_slot_set_trouble(SaSlot *slot, const char *trouble, TimestampTz since);	/* NULL: none */
 extern void sa_slot_serve(SaSlot *slot, uint64 request);
 
 /* run(): ask, and wait until the request is answered or the time is over (false). */

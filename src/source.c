@@ -12,6 +12,7 @@
 
 static const SaSourceRoutine *const source_routines[] = {
 	&sa_source_staged,
+	&sa_source_kafka,
 };
 
 const SaSourceRoutine *

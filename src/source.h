@@ -14,12 +14,19 @@
 #include "nodes/execnodes.h"
 #include "option.h"
 
-typedef struct SaPosition
+typedef struct SaReadLimits
 {
-	const char *topic;
-	int32		partition;
-	int64		position;
-} SaPosition;
+	int			max_rows;
+	int64		max_bytes;		/* of records */
+} SaReadLimits;
+
+/* What a query asks of a column that tells a record's place: column (op) value. */
+typedef struct SaRestriction
+{
+	AttrNumber	attnum;
+	int			strategy;		/* of a btree: BTLessStrategyNumber ... */
+	int64		value;			/* a number, or a timestamptz */
+} SaRestriction;
 
 typedef struct SaSource SaSource;	/* a stream as one worker holds it open; private to its source */
 typedef struct SaStaging SaStaging; /* rows being staged by one INSERT or COPY; private likewise */
@@ -28,6 +35,7 @@ typedef struct SaPeek SaPeek;		/* a SELECT from the stream; private likewise */
 typedef struct SaSourceRoutine
 {
 	const char *type;
+	bool		named_places;	/* views may begin and end at a time or at explicit positions */
 
 	/* --- the worker's side --- */
 
@@ -35,14 +43,20 @@ typedef struct SaSourceRoutine
 	SaSource   *(*open) (const SaStreamOptions *options, MemoryContext cxt);
 	void		(*close) (SaSource *source);
 
-	/* Where a new view begins: a list of SaPosition, one per partition. */
-	List	   *(*start) (SaSource *source, bool latest);
+	/*
+	 * Where a new view begins and ends: a list of SaPosition.  False when that is not known yet; then the
+	 * caller asks again.
+	 */
+	bool		(*resolve) (SaSource *source, const SaBoundary *start, const SaBoundary *end, List **positions);
 
-	/* Note the end as of now: later reads say at_end once they have come this far. */
-	void		(*refresh) (SaSource *source);
+	/*
+	 * Note the end as of this time or later: reads from now on say at_end once they have come this far.
+	 * False when it is not known yet; then the caller asks again.  0: as far as what is at hand reaches.
+	 */
+	bool		(*refresh) (SaSource *source, TimestampTz as_of);
 
-	/* Read on from these positions (list of SaPosition), at most about max_rows, into a batch. */
-	void		(*read) (SaSource *source, List *from, int max_rows, SaBatch *batch);
+	/* Read on from these positions (list of SaPosition) into a batch, at most about so much. */
+	void		(*read) (SaSource *source, List *from, const SaReadLimits *limits, SaBatch *batch);
 
 	/* The transaction that read has ended. */
 	void		(*end_batch) (SaSource *source, bool committed);
@@ -53,6 +67,19 @@ typedef struct SaSourceRoutine
 	 */
 	void		(*release) (SaSource *source, List *positions);
 
+	/*
+	 * Outside a transaction, every time around the worker's loop (NULL: nothing to do): take in what has
+	 * come, without waiting.  readers: the positions (list of lists of SaPosition) that views stand at;
+	 * what was read ahead for others may go.  Returns when to call again at the latest.
+	 */
+	TimestampTz (*attend) (SaSource *source, List *readers);
+
+	/* Readable when there is something to attend to, or -1; NULL where latches tell. */
+	int			(*wake_fd) (SaSource *source);
+
+	/* What keeps the source from reading, since when; NULL: nothing.  NULL where nothing ever does. */
+	const char *(*trouble) (SaSource *source, TimestampTz *since);
+
 	/* End position of a partition as last known, for lag. */
 	int64		(*end_position) (SaSource *source, const char *topic, int32 partition);
 
@@ -61,7 +88,8 @@ typedef struct SaSourceRoutine
 	/* The stream has been created: make what the source needs (idempotent). */
 	void		(*prepare) (Oid stream);
 
-	SaPeek	   *(*peek_begin) (Relation stream, Snapshot snapshot);
+	/* restrictions (of SaRestriction): rows that fail them need not be returned */
+	SaPeek	   *(*peek_begin) (Relation stream, Snapshot snapshot, List *restrictions);
 	bool		(*peek_next) (SaPeek *peek, TupleTableSlot *slot);	/* slot: the stream's columns */
 	void		(*peek_rewind) (SaPeek *peek);
 	void		(*peek_end) (SaPeek *peek);
@@ -77,5 +105,6 @@ typedef struct SaSourceRoutine
 extern const SaSourceRoutine *sa_source_routine(const char *type);
 
 extern const SaSourceRoutine sa_source_staged;
+extern const SaSourceRoutine sa_source_kafka;
 
 #endif							/* SA_SOURCE_H */

@@ -33,9 +33,9 @@ extern int	sa_staged_segment_size; /* kB: a segment is left when it is larger */
 
 extern SaSource *sa_staged_open(const SaStreamOptions *options, MemoryContext cxt);
 extern void sa_staged_close(SaSource *source);
-extern List *sa_staged_start(SaSource *source, bool latest);
-extern void sa_staged_refresh(SaSource *source);
-extern void sa_staged_read(SaSource *source, List *from, int max_rows, SaBatch *batch);
+extern bool sa_staged_resolve(SaSource *source, const SaBoundary *start, const SaBoundary *end, List **positions);
+extern bool sa_staged_refresh(SaSource *source, TimestampTz as_of);
+extern void sa_staged_read(SaSource *source, List *from, const SaReadLimits *limits, SaBatch *batch);
 extern void sa_staged_end_batch(SaSource *source, bool committed);
 extern void sa_staged_release(SaSource *source, List *positions);
 extern int64 sa_staged_end_position(SaSource *source, const char *topic, int32 partition);
@@ -45,7 +45,7 @@ extern int64 sa_staged_order_rest(SaSource *source, bool skipped);
 
 /* ---------- SELECT: _peek ---------- */
 
-extern SaPeek *sa_staged_peek_begin(Relation stream, Snapshot snapshot);
+extern SaPeek *sa_staged_peek_begin(Relation stream, Snapshot snapshot, List *restrictions);
 extern bool sa_staged_peek_next(SaPeek *peek, TupleTableSlot *slot);
 extern void sa_staged_peek_rewind(SaPeek *peek);
 extern void sa_staged_peek_end(SaPeek *peek);

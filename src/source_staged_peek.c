@@ -176,7 +176,7 @@ rewind_rest(SaPeek *peek)
 }
 
 SaPeek *
-sa_staged_peek_begin(Relation stream, Snapshot snapshot)
+sa_staged_peek_begin(Relation stream, Snapshot snapshot, List *restrictions)
 {
 	MemoryContext cxt = AllocSetContextCreate(CurrentMemoryContext, "stream_agg peek", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext oldcxt = MemoryContextSwitchTo(cxt);

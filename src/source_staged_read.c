@@ -21,7 +21,6 @@
 
 #include "source_staged_pass.h"
 
-#define READ_BYTES (64 * 1024 * 1024)	/* of rows in a batch, about */
 #define OPEN_ENTRIES 4			/* whose rows' places are remembered */
 
 /* Where the rows of one entry are, in order. */
@@ -282,7 +281,7 @@ find_arrival(SaSource *source, SaBatch *batch, const RowPlace *place, Buffer *bu
 
 /* Read on within one entry. */
 static void
-reread(SaSource *source, SaBatch *batch, SaBatchPartition *partition, int max_rows, SaRows *rows)
+reread(SaSource *source, SaBatch *batch, SaBatchPartition *partition, const SaReadLimits *limits, SaRows *rows)
 {
 	int			index = entry_of_position(source, partition->next);
 	SaStagedEntry *order = &source->entries[index].order;
@@ -300,7 +299,7 @@ reread(SaSource *source, SaBatch *batch, SaBatchPartition *partition, int max_ro
 	sa_staged_survey(source);
 	open = open_entry(source, index);
 	oldcxt = MemoryContextSwitchTo(batch->cxt);
-	while (partition->next < end && batch->nevents < max_rows && rows->bytes < READ_BYTES)
+	while (partition->next < end && batch->nevents < limits->max_rows && rows->bytes < limits->max_bytes)
 	{
 		const RowPlace *place = &open->rows[partition->next - open->first_position];
 
@@ -328,69 +327,74 @@ read_new(SaSource *source, SaBatch *batch, SaBatchPartition *partition, int max_
 static void
 read_lost(SaSource *source, SaBatchPartition *partition)
 {
-	int64		lost = source->staged.first_position - partition->next;
-
-	if (source->options.skip_data_loss)
-		partition->skipped += lost;
-	else
-		partition->lost = lost;
-	partition->next = source->staged.first_position;
+	partition->kept_first = source->staged.first_position;
+	partition->kept_next = source->staged.next_position;
+	partition->loss = SA_LOSS_STOP;
+	if (!source->options.skip_data_loss)
+		return;
+	partition->loss = SA_LOSS_PASSED;
+	partition->skipped += partition->kept_first - partition->next;
+	partition->next = partition->kept_first;
 }
 
 /* ---------- the routine's functions ---------- */
 
-List *
-sa_staged_start(SaSource *source, bool latest)
+bool
+sa_staged_resolve(SaSource *source, const SaBoundary *start, const SaBoundary *end, List **positions)
 {
 	MemoryContext oldcxt = CurrentMemoryContext;
 	SaPosition *position = palloc(sizeof(SaPosition));
 
 	position->topic = "";
 	position->partition = 0;
-	if (latest)
-	{
+	position->end = PG_INT64_MAX;
+	if (start->kind == SA_BOUNDARY_LATEST || end->kind == SA_BOUNDARY_LATEST)
 		(void) sa_staged_order_rest(source, false);
-		position->position = source->staged.next_position;
-	}
 	else
 	{
 		sa_staged_begin_call(source);
-		position->position = source->staged.first_position;
 		sa_staged_end_call(source, oldcxt);
 	}
-	return list_make1(position);
+	position->position = start->kind == SA_BOUNDARY_LATEST ? source->staged.next_position :
+		source->staged.first_position;
+	if (end->kind == SA_BOUNDARY_LATEST)
+		position->end = source->staged.next_position;
+	*positions = list_make1(position);
+	return true;
 }
 
-void
-sa_staged_refresh(SaSource *source)
+bool
+sa_staged_refresh(SaSource *source, TimestampTz as_of)
 {
 	MemoryContext oldcxt = CurrentMemoryContext;
 
 	sa_staged_begin_call(source);
 	sa_staged_start_pass(source);
 	sa_staged_end_call(source, oldcxt);
+	return true;
 }
 
 /* Records that are in the order already, then new ones. */
 static void
-read_on(SaSource *source, SaBatch *batch, SaBatchPartition *partition, int max_rows)
+read_on(SaSource *source, SaBatch *batch, SaBatchPartition *partition, const SaReadLimits *limits)
 {
 	SaRows		rows = {.copy_cxt = batch->cxt};
 
-	while (partition->next < source->staged.next_position && batch->nevents < max_rows &&
-		   rows.bytes < READ_BYTES)
-		reread(source, batch, partition, max_rows, &rows);
-	if (partition->next == source->staged.next_position && batch->nevents < max_rows &&
-		rows.bytes < READ_BYTES)
-		read_new(source, batch, partition, max_rows - batch->nevents, &rows);
-	batch->at_end = source->passed && !source->in_pass && partition->next == source->staged.next_position;
+	while (partition->next < source->staged.next_position && batch->nevents < limits->max_rows &&
+		   rows.bytes < limits->max_bytes)
+		reread(source, batch, partition, limits, &rows);
+	if (partition->next == source->staged.next_position && batch->nevents < limits->max_rows &&
+		rows.bytes < limits->max_bytes)
+		read_new(source, batch, partition, limits->max_rows - batch->nevents, &rows);
+	batch->drained = batch->at_end = source->passed && !source->in_pass && partition->next == source->staged.next_position;
 }
 
 void
-sa_staged_read(SaSource *source, List *from, int max_rows, SaBatch *batch)
+sa_staged_read(SaSource *source, List *from, const SaReadLimits *limits, SaBatch *batch)
 {
 	MemoryContext oldcxt = CurrentMemoryContext;
 	const SaPosition *position = linitial(from);
+	SaReadLimits bounded = *limits;
 	SaBatchPartition *partition;
 	int			index;
 
@@ -404,7 +408,9 @@ sa_staged_read(SaSource *source, List *from, int max_rows, SaBatch *batch)
 				 errdetail("The end is at position " INT64_FORMAT ".", source->staged.next_position)));
 	if (partition->next < source->staged.first_position)
 		read_lost(source, partition);
-	if (partition->lost == 0)
-		read_on(source, batch, partition, max_rows);
+	if (position->end != PG_INT64_MAX)
+		bounded.max_rows = (int) Min(bounded.max_rows, Max(position->end - partition->next, 0));
+	if (partition->loss != SA_LOSS_STOP)
+		read_on(source, batch, partition, &bounded);
 	sa_staged_end_call(source, oldcxt);
 }

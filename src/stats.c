@@ -2,11 +2,12 @@
  * stats.c
  *		Progress of the last batches, in a ring of shared memory for each view.
  *
- * Invariant: figures here are for the eyes only; what must survive is in view_position.  A view finds its
- * ring by hashing; when more views run than there are rings, the one longest silent loses its ring.
+ * Invariant: figures here are for the eyes only; what must survive is in view_position.  When more views run
+ * than there are rings, the one longest silent loses its ring; likewise with the ends of partitions.
  */
 #include "postgres.h"
 
+#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
@@ -17,6 +18,8 @@
 
 #define RINGS 256
 #define RING_SIZE 20
+#define ENDS 2048				/* a power of two */
+#define PROBES 16				/* places in which an end may be */
 
 typedef struct Ring
 {
@@ -26,10 +29,22 @@ typedef struct Ring
 	SaProgress	batches[RING_SIZE];
 } Ring;
 
+/* Topics are told apart by their hash. */
+typedef struct PartitionEnd
+{
+	Oid			database;
+	Oid			stream;
+	uint64		topic;
+	int32		partition;
+	int64		end;
+	TimestampTz noted_at;		/* 0: an empty place */
+} PartitionEnd;
+
 typedef struct Shared
 {
 	LWLock	   *lock;
 	Ring		rings[RINGS];
+	PartitionEnd ends[ENDS];
 } Shared;
 
 static Shared *shared = NULL;
@@ -117,6 +132,66 @@ sa_stats_report(const SaProgress *progress)
 	ring = find_or_take_ring(progress->view);
 	ring->batches[ring->reported++ % RING_SIZE] = *progress;
 	LWLockRelease(shared->lock);
+}
+
+/* The place of that partition's end; NULL, or the place to take (the longest silent), when it has none. */
+static PartitionEnd *
+find_end(Oid stream, uint64 topic, int32 partition, bool take)
+{
+	uint64		hash = hash_combine64(topic, ((uint64) stream << 32) | (uint32) partition);
+	PartitionEnd *oldest = NULL;
+
+	for (int i = 0; i < PROBES; i++)
+	{
+		PartitionEnd *place = &shared->ends[(hash + i) % ENDS];
+
+		if (place->noted_at != 0 && place->database == MyDatabaseId && place->stream == stream &&
+			place->topic == topic && place->partition == partition)
+			return place;
+		if (oldest == NULL || place->noted_at < oldest->noted_at)
+			oldest = place;
+	}
+	return take ? oldest : NULL;
+}
+
+static uint64
+hash_topic(const char *topic)
+{
+	return hash_bytes_extended((const unsigned char *) topic, strlen(topic), 0);
+}
+
+void
+sa_stats_note_end(Oid stream, const char *topic, int32 partition, int64 end)
+{
+	uint64		hash = hash_topic(topic);
+	PartitionEnd *place;
+
+	if (shared == NULL)
+		return;
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	place = find_end(stream, hash, partition, true);
+	place->database = MyDatabaseId;
+	place->stream = stream;
+	place->topic = hash;
+	place->partition = partition;
+	place->end = end;
+	place->noted_at = GetCurrentTimestamp();
+	LWLockRelease(shared->lock);
+}
+
+bool
+sa_stats_end(Oid stream, const char *topic, int32 partition, int64 *end)
+{
+	PartitionEnd *place;
+
+	if (shared == NULL)
+		return false;
+	LWLockAcquire(shared->lock, LW_SHARED);
+	place = find_end(stream, hash_topic(topic), partition, false);
+	if (place)
+		*end = place->end;
+	LWLockRelease(shared->lock);
+	return place != NULL;
 }
 
 static SaProgress *

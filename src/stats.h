@@ -27,6 +27,10 @@ extern void sa_stats_init(void);
 /* One more batch, after its commit. */
 extern void sa_stats_report(const SaProgress *progress);
 
+/* Where a partition of a stream ends, as its worker knows; false: nobody has told since the server started. */
+extern void sa_stats_note_end(Oid stream, const char *topic, int32 partition, int64 end);
+extern bool sa_stats_end(Oid stream, const char *topic, int32 partition, int64 *end);
+
 /* Copies of the batches of this database's views, oldest first, in CurrentMemoryContext. */
 extern List *sa_stats_list(void);
 

@@ -63,6 +63,9 @@ typedef struct Worker
 	uint64		serving;		/* run() request of the round at hand; 0: none */
 	List	   *target;			/* where that round ends (SaViewPosition); NIL: not known yet */
 	MemoryContext target_cxt;
+	TimestampTz refresh_as_of;	/* triggers wait for the end as of then; 0: they do not */
+	uint64		refresh_for;	/* the run() request that this is about */
+	TimestampTz attend_at;		/* when the source wants to be looked after again */
 	bool		woken;			/* something may have been written */
 	TimestampTz pause_until;	/* the stream is locked, or somebody waits for a lock on it */
 	TimestampTz look_again_at;	/* a new view was locked; 0: none was */
@@ -101,6 +104,13 @@ note_stream_change(Datum arg, Oid relid)
 {
 	if (relid == my_stream || !OidIsValid(relid))
 		stream_changed = true;
+}
+
+/* A server or user mapping, perhaps the stream's. */
+static void
+note_server_change(Datum arg, int cacheid, uint32 hashvalue)
+{
+	stream_changed = true;
 }
 
 static void
@@ -145,6 +155,8 @@ start_up(Worker *worker, int index)
 	BackgroundWorkerInitializeConnectionByOid(my_slot->database, InvalidOid, 0);
 	apply_worker_settings();
 	CacheRegisterRelcacheCallback(note_stream_change, (Datum) 0);
+	CacheRegisterSyscacheCallback(FOREIGNSERVEROID, note_server_change, (Datum) 0);
+	CacheRegisterSyscacheCallback(USERMAPPINGOID, note_server_change, (Datum) 0);
 	worker->cxt = AllocSetContextCreate(TopMemoryContext, "stream_agg worker", ALLOCSET_DEFAULT_SIZES);
 	worker->round_cxt = round_cxt = AllocSetContextCreate(worker->cxt, "stream_agg round", ALLOCSET_DEFAULT_SIZES);
 	worker->target_cxt = AllocSetContextCreate(worker->cxt, "stream_agg target", ALLOCSET_SMALL_SIZES);
@@ -212,7 +224,7 @@ open_stream(Worker *worker)
 	worker->options = sa_option_stream(rel);
 	worker->routine = sa_source_routine(worker->options->source);
 	worker->source = worker->routine->open(worker->options, worker->stream_cxt);
-	worker->routine->refresh(worker->source);	/* views may be reading towards an end noted before */
+	(void) worker->routine->refresh(worker->source, 0);	/* views may be reading towards an end noted before */
 	MemoryContextSwitchTo(old);
 	pgstat_report_appname(psprintf("stream_agg %s", RelationGetRelationName(rel)));
 	table_close(rel, NoLock);
@@ -241,11 +253,12 @@ is_running(SaView *view)
 
 /*
  * A new view's first contact: its place, from here on stored.  False when somebody is about to drop it, or
- * has it locked for another reason: then it is looked at again after a while.
+ * has it locked for another reason, or the source does not know yet: then it is looked at again after a while.
  */
 static bool
 resolve_start(Worker *worker, SaView *view)
 {
+	List	   *places;
 	List	   *positions = NIL;
 	ListCell   *lc;
 
@@ -258,19 +271,25 @@ resolve_start(Worker *worker, SaView *view)
 	}
 	if (sa_catalog_view(view->config->view) == NULL)
 		return false;
-	foreach(lc, worker->routine->start(worker->source, view->options.start_latest))
+	if (!worker->routine->resolve(worker->source, &view->options.start, &view->options.end, &places))
 	{
-		SaPosition *start = lfirst(lc);
+		worker->look_again_at = GetCurrentTimestamp() + LOCK_RETRY;
+		return false;
+	}
+	foreach(lc, places)
+	{
+		SaPosition *place = lfirst(lc);
 		SaViewPosition *pos = palloc0(sizeof(SaViewPosition));
 
-		pos->topic = start->topic;
-		pos->partition = start->partition;
-		pos->position = start->position;
+		pos->topic = place->topic;
+		pos->partition = place->partition;
+		pos->position = place->position;
+		pos->end = place->end;
 		pos->running_max = DT_NOBEGIN;
 		pos->watermark = DT_NOBEGIN;
 		positions = lappend(positions, pos);
 	}
-	sa_commit_save(view->config->id, positions);
+	sa_commit_save(view->config->id, NIL, positions);
 	view->new_positions = positions;
 	return true;
 }
@@ -380,7 +399,7 @@ same_positions(SaView *a, SaView *b)
 		SaViewPosition *x = lfirst(lc);
 		SaViewPosition *y = sa_commit_find(b->positions, x->topic, x->partition);
 
-		if (y == NULL || x->position != y->position)
+		if (y == NULL || x->position != y->position || x->end != y->end)
 			return false;
 	}
 	return true;
@@ -400,18 +419,74 @@ source_positions(SaView *view)
 		from->topic = pos->topic;
 		from->partition = pos->partition;
 		from->position = pos->position;
+		from->end = pos->end;
 		result = lappend(result, from);
 	}
 	return result;
+}
+
+/* How far the other view is ahead, in records; 0: it is not, or not in every partition. */
+static int64
+distance_to(SaView *view, SaView *other)
+{
+	int64		distance = 0;
+	ListCell   *lc;
+
+	if (list_length(view->positions) != list_length(other->positions))
+		return 0;
+	foreach(lc, view->positions)
+	{
+		SaViewPosition *from = lfirst(lc);
+		SaViewPosition *to = sa_commit_find(other->positions, from->topic, from->partition);
+
+		if (to == NULL || to->position < from->position || to->end != from->end)
+			return 0;
+		distance += to->position - from->position;
+	}
+	return distance;
+}
+
+/*
+ * A view that has nearly caught up with others stops where they stand, and from then on reads with them:
+ * while records keep coming, their positions would hardly ever meet by chance.
+ */
+static void
+stop_at_next_view(Worker *worker, SaView *leader, List *from)
+{
+	SaView	   *next = NULL;
+	int64		least = (int64) leader->options.max_batch_rows + 1;
+	ListCell   *lc;
+
+	foreach(lc, worker->views)
+	{
+		SaView	   *other = lfirst(lc);
+		int64		distance = is_running(other) ? distance_to(leader, other) : 0;
+
+		if (distance > 0 && distance < least)
+		{
+			least = distance;
+			next = other;
+		}
+	}
+	if (next == NULL)
+		return;
+	foreach(lc, from)
+	{
+		SaPosition *position = lfirst(lc);
+
+		position->end = sa_commit_find(next->positions, position->topic, position->partition)->position;
+	}
 }
 
 /* The next batch, or NULL when the stream is busy, or has changed and must be looked at anew. */
 static SaBatch *
 read_batch(Worker *worker, SaView *leader)
 {
+	SaReadLimits limits = {leader->options.max_batch_rows, leader->options.max_batch_bytes};
 	StreamLock	lock = lock_stream(worker);
 	Relation	rel;
 	SaBatch    *batch;
+	List	   *from;
 
 	if (lock == STREAM_GONE)
 		stream_changed = true;
@@ -419,10 +494,31 @@ read_batch(Worker *worker, SaView *leader)
 		return NULL;
 	rel = table_open(worker->stream, NoLock);
 	batch = sa_batch_create(worker->batch_cxt, worker->stream, RelationGetDescr(rel));
-	worker->routine->read(worker->source, source_positions(leader), leader->options.max_batch_rows, batch);
+	from = source_positions(leader);
+	stop_at_next_view(worker, leader, from);
+	worker->routine->read(worker->source, from, &limits, batch);
 	sa_batch_seal(batch, worker->options);
 	table_close(rel, NoLock);
 	return batch;
+}
+
+/* Why an event is a dead letter of the stream itself; NULL: it is none. */
+static const char *
+reason_of(const SaBatch *batch, int ordinal)
+{
+	switch ((SaVerdict) batch->events[ordinal].verdict)
+	{
+		case SA_EVENT_TOMBSTONE:
+			return sa_batch_refusal(batch, ordinal) ? SA_REASON_TOMBSTONE : NULL;
+		case SA_EVENT_MALFORMED:
+			return SA_REASON_MALFORMED;
+		case SA_EVENT_NULL_TIME:
+			return SA_REASON_NULL_TIME;
+		case SA_EVENT_FUTURE:
+			return SA_REASON_FUTURE;
+		default:
+			return NULL;
+	}
 }
 
 /* Dead letters of the stream itself; type output runs with its owner's rights. */
@@ -435,13 +531,37 @@ make_stream_letters(SaBatch *batch)
 	sa_owner_enter(&save, sa_owner_of(batch->stream));
 	for (int i = 0; i < batch->nevents; i++)
 	{
-		if (batch->events[i].verdict == SA_EVENT_NULL_TIME)
-			letters = lappend(letters, sa_deadletter_make(batch, i, InvalidOid, SA_REASON_NULL_TIME, NULL));
-		else if (batch->events[i].verdict == SA_EVENT_FUTURE)
-			letters = lappend(letters, sa_deadletter_make(batch, i, InvalidOid, SA_REASON_FUTURE, NULL));
+		const char *reason = reason_of(batch, i);
+
+		if (reason)
+			letters = lappend(letters, sa_deadletter_make(batch, i, InvalidOid, reason, NULL));
 	}
 	sa_owner_leave(&save);
 	return letters;
+}
+
+static int64
+end_of(Worker *worker, const SaViewPosition *pos)
+{
+	return worker->routine->end_position(worker->source, pos->topic, pos->partition);
+}
+
+/* For the eyes of administrators. */
+static void
+report_ends(Worker *worker)
+{
+	ListCell   *lc;
+	ListCell   *lp;
+
+	if (worker->source == NULL)
+		return;
+	foreach(lc, worker->views)
+		foreach(lp, ((SaView *) lfirst(lc))->positions)
+		{
+			SaViewPosition *pos = lfirst(lp);
+
+			sa_stats_note_end(worker->stream, pos->topic, pos->partition, end_of(worker, pos));
+		}
 }
 
 static void
@@ -462,8 +582,7 @@ report_views(Worker *worker, List *views)
 		foreach(lp, view->positions)
 		{
 			pos = lfirst(lp);
-			view->progress.lag += worker->routine->end_position(worker->source, pos->topic, pos->partition) -
-				pos->position;
+			view->progress.lag += Max(0, end_of(worker, pos) - pos->position);
 		}
 		sa_stats_report(&view->progress);
 	}
@@ -487,6 +606,7 @@ process_views(List *views, SaBatch *batch)
 				any = true;
 				view->at_end = batch->at_end;
 				view->reading = !batch->at_end;
+				view->starved = batch->drained && !batch->at_end;
 				break;
 			case SA_PART_RETRY:
 				view->at_end = false;
@@ -499,42 +619,74 @@ process_views(List *views, SaBatch *batch)
 	return any;
 }
 
+/* Has the batch anything for the views?  Also notes when, without events, one will have. */
 static bool
-any_fresh(List *views)
+is_worthwhile(List *views, SaBatch *batch)
 {
+	bool		result = sa_batch_read(batch) > 0;
 	ListCell   *lc;
 
 	foreach(lc, views)
-		if (((SaView *) lfirst(lc))->fresh)
-			return true;
-	return false;
+	{
+		SaView	   *view = lfirst(lc);
+
+		result |= sa_pipeline_moves(view, batch) || view->fresh;
+	}
+	return result;
 }
 
-/* A partition whose source no longer has what the views are to read next, and may not pass it over; or NULL. */
-static SaBatchPartition *
-find_lost(SaBatch *batch)
+static const char *
+describe_partition(const SaBatchPartition *partition)
+{
+	if (partition->topic[0] == '\0')
+		return "its stream";
+	return psprintf("topic \"%s\", partition %d,", partition->topic, partition->partition);
+}
+
+/* What the source no longer has, and no policy passes over; NULL: nothing. */
+static const char *
+describe_loss(const SaBatchPartition *partition)
+{
+	const char *place = describe_partition(partition);
+
+	if (partition->loss != SA_LOSS_STOP)
+		return NULL;
+	if (partition->first > partition->kept_next)
+		return psprintf("position " INT64_FORMAT " of %s is beyond its end: it holds positions " INT64_FORMAT
+						" to before " INT64_FORMAT, partition->first, place, partition->kept_first, partition->kept_next);
+	return psprintf("records from position " INT64_FORMAT " to " INT64_FORMAT " of %s are no longer kept: it holds positions "
+					INT64_FORMAT " to before " INT64_FORMAT, partition->first, partition->kept_first - 1, place,
+					partition->kept_first, partition->kept_next);
+}
+
+/* Why no view may take the batch; NULL: they may. */
+static const char *
+find_stop(SaBatch *batch, const char **hint)
 {
 	for (int i = 0; i < batch->npartitions; i++)
-		if (batch->partitions[i].lost > 0)
-			return &batch->partitions[i];
-	return NULL;
+	{
+		const char *loss = describe_loss(&batch->partitions[i]);
+
+		*hint = "Set the stream's option on_data_loss to 'skip' and resume the view to go on behind them.";
+		if (loss)
+			return loss;
+	}
+	*hint = "Set the stream's option on_malformed to 'dead_letter' and resume the view to keep it aside.";
+	return batch->failure;
 }
 
 static void
-fail_lost(List *views, const SaBatchPartition *partition)
+stop_views(List *views, const char *message, const char *hint)
 {
 	ListCell   *lc;
 
 	foreach(lc, views)
 	{
 		SaView	   *view = lfirst(lc);
-		char	   *message = psprintf("records from position " INT64_FORMAT " to " INT64_FORMAT
-									   " of its stream are no longer kept",
-									   partition->first, partition->first + partition->lost - 1);
 
 		ereport(WARNING,
 				(errmsg("continuous view \"%s\" has failed: %s", get_rel_name(view->config->view), message),
-				 errhint("Set the stream's option on_data_loss to 'skip' and resume the view to go on behind them.")));
+				 errhint("%s", hint)));
 		sa_catalog_set_status(view->config->view, SA_STATUS_FAILED, message);
 		view->config->status = SA_STATUS_FAILED;
 		view->new_positions = NIL;
@@ -542,9 +694,23 @@ fail_lost(List *views, const SaBatchPartition *partition)
 	}
 }
 
-/* A batch that brought nothing: the views have come to the end. */
+/* Keep for the administrator what the views have passed over. */
 static void
-note_end(List *views, bool at_end)
+note_losses(SaBatch *batch)
+{
+	for (int i = 0; i < batch->npartitions; i++)
+	{
+		SaBatchPartition *partition = &batch->partitions[i];
+		SaPosition	first = {.topic = partition->topic, .partition = partition->partition, .position = partition->first};
+
+		if (partition->loss == SA_LOSS_PASSED)
+			sa_catalog_note_loss(batch->stream, &first, partition->kept_first);
+	}
+}
+
+/* Views that have come to the end that their options say. */
+static void
+finish_views(List *views)
 {
 	ListCell   *lc;
 
@@ -552,8 +718,27 @@ note_end(List *views, bool at_end)
 	{
 		SaView	   *view = lfirst(lc);
 
-		view->at_end = at_end;
-		view->reading = view->reading && !at_end;
+		if (view->new_positions == NIL || !sa_commit_finished(view->new_positions))
+			continue;
+		sa_catalog_set_status(view->config->view, SA_STATUS_FINISHED, NULL);
+		view->config->status = SA_STATUS_FINISHED;
+		view->reading = false;
+	}
+}
+
+/* A batch that brought nothing: the views have come to the end. */
+static void
+note_end(List *views, const SaBatch *batch)
+{
+	ListCell   *lc;
+
+	foreach(lc, views)
+	{
+		SaView	   *view = lfirst(lc);
+
+		view->at_end = batch->at_end;
+		view->reading = view->reading && !batch->at_end;
+		view->starved = batch->drained && !batch->at_end;
 	}
 }
 
@@ -606,12 +791,33 @@ note_request(Worker *worker, List *views)
 	}
 }
 
-/* Read one batch for views that stand at the same position. */
+/* The views take the batch; what the stream itself keeps commits with them. */
 static void
+take_batch(Worker *worker, List *views, SaBatch *batch)
+{
+	pgstat_report_activity(STATE_RUNNING, psprintf("batch of %d events", batch->nevents));
+	CommandCounterIncrement();
+	if (!process_views(views, batch))
+		return;
+	sa_slot_succeeded(worker->slot);
+	PushActiveSnapshot(GetTransactionSnapshot());
+	sa_deadletter_write(worker->stream, make_stream_letters(batch));
+	note_losses(batch);
+	finish_views(views);
+	PopActiveSnapshot();
+}
+
+/*
+ * Read one batch for views that stand at the same position.  False when there is nothing to be had for now,
+ * though they are not at the end.
+ */
+static bool
 turn(Worker *worker, List *views)
 {
 	SaBatch    *batch;
-	SaBatchPartition *lost;
+	const char *stop;
+	const char *hint;
+	bool		starved;
 
 	pgstat_report_activity(STATE_RUNNING, "reading");
 	begin_transaction();
@@ -619,31 +825,25 @@ turn(Worker *worker, List *views)
 	if (batch == NULL)
 	{
 		commit_transaction();
-		return;
+		return true;
 	}
-	lost = find_lost(batch);
-	if (lost)
-		fail_lost(views, lost);
+	stop = find_stop(batch, &hint);
+	if (stop)
+		stop_views(views, stop, hint);
 	PopActiveSnapshot();
-	if (!lost && (sa_batch_read(batch) > 0 || any_fresh(views)))
-	{
-		pgstat_report_activity(STATE_RUNNING, psprintf("batch of %d events", batch->nevents));
-		CommandCounterIncrement();
-		if (process_views(views, batch))
-		{
-			sa_slot_succeeded(worker->slot);
-			PushActiveSnapshot(GetTransactionSnapshot());
-			sa_deadletter_write(worker->stream, make_stream_letters(batch));
-			PopActiveSnapshot();
-		}
-	}
-	else if (!lost)
-		note_end(views, batch->at_end);
+	if (!stop && is_worthwhile(views, batch))
+		take_batch(worker, views, batch);
+	else if (!stop)
+		note_end(views, batch);
+	if (!batch->drained)
+		worker->woken = true;	/* the source will not tell again */
+	starved = !stop && sa_batch_read(batch) == 0 && batch->drained && !batch->at_end;
 	commit_transaction();
 	worker->routine->end_batch(worker->source, true);
 	report_views(worker, views);
 	note_request(worker, views);
 	MemoryContextReset(worker->batch_cxt);
+	return !starved;
 }
 
 /* --- the schedule --- */
@@ -654,19 +854,18 @@ is_ready(SaView *view, TimestampTz now)
 	return view->reading && view->retry_at <= now;
 }
 
-/* One batch for every position at which views are ready to read.  False when none is. */
+/* One batch for every position at which views are ready to read.  False when none has had anything. */
 static bool
 take_turns(Worker *worker)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	List	   *ready = NIL;
 	ListCell   *lc;
-	bool		any;
+	bool		any = false;
 
 	foreach(lc, worker->views)
 		if (is_ready(lfirst(lc), now))
 			ready = lappend(ready, lfirst(lc));
-	any = ready != NIL;
 	while (ready != NIL)
 	{
 		List	   *together = NIL;
@@ -677,7 +876,7 @@ take_turns(Worker *worker)
 				together = lappend(together, lfirst(lc));
 			else
 				others = lappend(others, lfirst(lc));
-		turn(worker, together);
+		any |= turn(worker, together);
 		list_free(together);
 		list_free(ready);
 		ready = others;
@@ -727,25 +926,59 @@ is_due(Worker *worker, SaView *view, TimestampTz now)
 	if (view->fresh)
 		return true;
 	if (view->options.trigger == SA_TRIGGER_IMMEDIATE)
-		return worker->woken;
+		return worker->woken || view->next_idle <= now;
 	return view->options.trigger > 0 && view->next_due <= now;
 }
 
-/* Note the end as of now, for those that begin to read.  False when the stream cannot be had just now. */
+/*
+ * Note the end as of this time (0: what is at hand), for those that begin to read.  False when it is not known
+ * yet, or the stream cannot be had just now.
+ */
 static bool
-refresh_source(Worker *worker)
+refresh_source(Worker *worker, TimestampTz as_of)
 {
 	StreamLock	lock;
+	bool		known = false;
 
 	begin_transaction();
 	lock = lock_stream(worker);
 	if (lock == STREAM_LOCKED)
-		worker->routine->refresh(worker->source);
+		known = worker->routine->refresh(worker->source, as_of);
 	else if (lock == STREAM_GONE)
 		stream_changed = true;
 	commit_transaction();
 	worker->routine->end_batch(worker->source, true);
-	return lock == STREAM_LOCKED;
+	return lock == STREAM_LOCKED && known;
+}
+
+/* Is any view due, or reading, that goes by the end as of its trigger? */
+static bool
+wants_exact_end(Worker *worker, TimestampTz now)
+{
+	ListCell   *lc;
+
+	foreach(lc, worker->views)
+	{
+		SaView	   *view = lfirst(lc);
+
+		if (view->options.trigger != SA_TRIGGER_IMMEDIATE && (view->reading || is_due(worker, view, now)))
+			return true;
+		if (view->asked && view->reading)
+			return true;
+	}
+	return false;
+}
+
+/* The time as of which triggers need the end: when it was first asked for; 0: what is at hand will do. */
+static TimestampTz
+refresh_time(Worker *worker, uint64 request, TimestampTz now)
+{
+	if (request == 0 && !wants_exact_end(worker, now))
+		return worker->refresh_as_of = 0;
+	if (worker->refresh_as_of == 0 || request != worker->refresh_for)
+		worker->refresh_as_of = now;
+	worker->refresh_for = request;
+	return worker->refresh_as_of;
 }
 
 /* Views whose trigger has fired, or that are asked for, begin to read, up to the end as of now. */
@@ -766,8 +999,9 @@ fire_triggers(Worker *worker)
 		return;
 	foreach(lc, worker->views)
 		any |= is_due(worker, lfirst(lc), now);
-	if (!any || !refresh_source(worker))
+	if (!any || !refresh_source(worker, refresh_time(worker, request, now)))
 		return;
+	worker->refresh_as_of = 0;
 	foreach(lc, worker->views)
 	{
 		SaView	   *view = lfirst(lc);
@@ -777,6 +1011,7 @@ fire_triggers(Worker *worker)
 		if (!(request != 0 && view->asked) && !is_due(worker, view, now))
 			continue;
 		view->reading = true;
+		view->next_idle = DT_NOEND;
 		if (view->options.trigger > 0)
 			view->next_due = now + view->options.trigger;
 	}
@@ -879,6 +1114,7 @@ release(Worker *worker)
 	if (now - worker->last_release < RELEASE_INTERVAL || worker->views == NIL)
 		return;
 	worker->last_release = now;
+	report_ends(worker);
 	vacuum_logs(worker);
 	begin_transaction();
 	MemoryContextSwitchTo(worker->batch_cxt);
@@ -905,11 +1141,15 @@ time_to_wait(Worker *worker)
 	{
 		SaView	   *view = lfirst(lc);
 
-		if (view->reading)
+		if (view->reading && !view->starved)
 			until = Min(until, view->retry_at);
 		else if (is_running(view) && view->options.trigger > 0)
 			until = Min(until, view->next_due);
+		else if (is_running(view) && view->options.trigger == SA_TRIGGER_IMMEDIATE)
+			until = Min(until, view->next_idle);
 	}
+	if (worker->attend_at != 0)
+		until = Min(until, worker->attend_at);
 	if (worker->look_again_at != 0)
 		until = Min(until, worker->look_again_at);
 	until = Max(until, worker->pause_until);
@@ -919,9 +1159,31 @@ time_to_wait(Worker *worker)
 static void
 wait_for_work(Worker *worker)
 {
+	int			fd = worker->source && worker->routine->wake_fd ? worker->routine->wake_fd(worker->source) : -1;
+
 	pgstat_report_activity(STATE_IDLE, NULL);
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, time_to_wait(worker), PG_WAIT_EXTENSION);
+	(void) WaitLatchOrSocket(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH |
+							 (fd >= 0 ? WL_SOCKET_READABLE : 0), fd, time_to_wait(worker), PG_WAIT_EXTENSION);
 	worker->woken = true;
+}
+
+/* Let the source take in what has come, and tell what keeps it from reading. */
+static void
+attend_source(Worker *worker)
+{
+	List	   *readers = NIL;
+	TimestampTz since;
+	const char *trouble;
+	ListCell   *lc;
+
+	if (worker->source == NULL || worker->routine->attend == NULL)
+		return;
+	foreach(lc, worker->views)
+		if (is_running(lfirst(lc)))
+			readers = lappend(readers, source_positions(lfirst(lc)));
+	worker->attend_at = worker->routine->attend(worker->source, readers);
+	trouble = worker->routine->trouble(worker->source, &since);
+	sa_slot_set_trouble(worker->slot, trouble, since);
 }
 
 static void
@@ -988,6 +1250,7 @@ work(Worker *worker)
 			ResetLatch(MyLatch);
 			worker->woken = true;
 		}
+		attend_source(worker);
 		if (look_at_changes(worker))
 			return;
 		more = one_round(worker);

@@ -126,6 +126,10 @@ stop_servers() {
         as_user pg_ctl -D "${pidfile%/*}" -m fast -t 30 -w stop >/dev/null 2>&1 ||
             as_user pg_ctl -D "${pidfile%/*}" -m immediate -w stop >/dev/null 2>&1 || true
     done
+    # a Kafka broker outlives a test that was killed
+    find "$scratch" -name server.properties 2>/dev/null | while read -r pidfile; do
+        as_user bash "$scratch/tree/test/kafka/broker.sh" kill "${pidfile%/*}" >/dev/null 2>&1 || true
+    done
 }
 
 # logged NAME COMMAND...: a step whose output matters only when it fails.

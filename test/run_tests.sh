@@ -54,7 +54,7 @@ copy_tree() {
     local item
     tree=$scratch/tree
     mkdir -p "$tree/test"
-    for item in sql expected test/specs test/expected test/t test/perl test/data; do
+    for item in sql expected test/specs test/expected test/t test/perl test/data test/kafka; do
         if [ -d "$top/$item" ]; then cp -r "$top/$item" "$tree/$item"; fi
     done
     if [ "$(id -u)" = 0 ]; then chown -R "$test_user" "$tree"; fi
@@ -116,12 +116,33 @@ isolation() {
         "$pgxs/test/isolation/pg_isolation_regress" "$tree/test" "${specs[@]}"
 }
 
+# What tests with Kafka need: the tools that drive it, and the real broker's jars, which the unprivileged user
+# would fetch again for every test.
+kafka_rig() {
+    local name
+    for name in "$@"; do
+        if grep -q '^use Kafka;' "$top/test/t/$name.pl"; then break; fi
+        name=
+    done
+    [ -n "$name" ] || return 0
+    export KAFKA_TOOLS=$scratch/kafka
+    logged kafka_tools make -s -C "$top/test/kafka" BUILD="$KAFKA_TOOLS" WERROR=1
+    [ "${KAFKA_RIG:-}" != mock ] || return 0
+    if run_to "$scratch/kafka_libs" bash "$top/test/kafka/broker.sh" libs; then
+        KAFKA_LIBS=$(tail -n 1 "$scratch/kafka_libs")
+        export KAFKA_LIBS
+    else
+        say "Kafka: the mock, for there is no real broker: $(tail -n 1 "$scratch/kafka_libs")"
+        export KAFKA_RIG=mock
+    fi
+}
+
 # One TAP file, with its own folder for servers and logs; leaves its exit status in a file.
 tap_file() {
     local name=$1 dir="$scratch/tap/$1" status=0 start=$SECONDS
     in_dir "$tree" env TESTDIR="$dir" TESTDATADIR="$dir/tmp_check" TESTLOGDIR="$dir/tmp_check/log" \
         PG_REGRESS="$pgxs/test/regress/pg_regress" PG_TEST_PORT_DIR="$scratch/tap" \
-        PG_CONFIG="$(command -v pg_config)" PERL5LIB="$pgxs/test/perl:$tree/test/perl" \
+        PG_CONFIG="$(command -v pg_config)" PERL5LIB="$pgxs/test/perl:$tree/test/perl:$tree/test/kafka" \
         timeout -k 60 "$limit" prove --verbose "test/t/$name.pl" >"$logs/tap_$name.log" 2>&1 || status=$?
     say "$status $((SECONDS - start))" >"$scratch/tap/$name.status"
 }
@@ -147,6 +168,7 @@ tap() {
     [ "${#tests[@]}" -gt 0 ] || return 0
     user_dir "$scratch/tap"
     for name in "${tests[@]}"; do user_dir "$scratch/tap/$name" "$scratch/tap/$name/tmp_check"; done
+    kafka_rig "${tests[@]}"
     run tap_files "${tests[@]}" || true
     for name in "${tests[@]}"; do
         read -r status seconds <"$scratch/tap/$name.status" || status=missing

@@ -2,6 +2,7 @@
 #
 # setup.sh: what building and testing needs, on Debian and its relatives, as root or with sudo.
 # Calls apt only when something is missing, and then neither makes nor starts a cluster of Debian's.
+# With CI set, also what a real Kafka broker needs; where that cannot be had, tests say so and use less.
 #
 set -euo pipefail
 
@@ -26,8 +27,9 @@ offered_major() {
 }
 
 has_headers() {
-    local pgxs
-    pgxs=$("$PG_CONFIG" --pgxs 2>/dev/null) && [ -e "$pgxs" ]
+    local pgxs headers
+    pgxs=$("$PG_CONFIG" --pgxs 2>/dev/null) && [ -e "$pgxs" ] &&
+        headers=$("$PG_CONFIG" --includedir-server 2>/dev/null) && [ -e "$headers/postgres.h" ]
 }
 has_server() {
     local bindir
@@ -78,7 +80,21 @@ install_packages() {
     apt install -y --no-install-recommends --no-upgrade "${packages[@]}" || die "apt-get install failed"
 }
 
+# Packages that a real Kafka broker needs; good to have.
+missing_for_broker() {
+    command -v java >/dev/null || say default-jre-headless
+    command -v mvn >/dev/null || say maven
+    command -v openssl >/dev/null || say openssl
+    command -v kcat >/dev/null || say kcat
+}
+
 mapfile -t packages < <(missing)
+if [ -n "${CI:-}" ]; then
+    mapfile -t wanted < <(missing_for_broker)
+    if [ "${#wanted[@]}" -gt 0 ] && ! (install_packages "${wanted[@]}"); then
+        say "going on without: ${wanted[*]}"
+    fi
+fi
 [ "${#packages[@]}" -gt 0 ] || exit 0
 install_packages "${packages[@]}"
 

@@ -586,7 +586,7 @@ sub check_letters
 	my $bad = $seed->{timed} ? "ts IS NULL OR NOT isfinite(ts) OR $future" : 'false';
 	return <<"SQL";
 SELECT '$seed->{stream}', got, wanted FROM (SELECT
-	(SELECT array_agg(reason || ' ' || (payload->>'id') ORDER BY (payload->>'id')::bigint) FROM stream_agg.dead_letters
+	(SELECT array_agg(reason || ' ' || (event->>'id') ORDER BY (event->>'id')::bigint) FROM stream_agg.dead_letters
 		WHERE stream = '$seed->{stream}'::regclass AND view IS NULL) AS got,
 	(SELECT array_agg(CASE WHEN ts IS NULL OR NOT isfinite(ts) THEN 'null_time ' ELSE 'future ' END || id ORDER BY id)
 		FROM $seed->{log} WHERE $bad) AS wanted) q WHERE got IS DISTINCT FROM wanted;

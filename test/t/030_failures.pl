@@ -99,9 +99,9 @@ sub test_expressions
 		'and those that fail in an argument');
 	is_query($db, 'SELECT k, n FROM in_where EXCEPT ALL SELECT k, count(*) FROM l WHERE v <> 0 GROUP BY k', '', 'the others are in the results');
 	is_query($db, 'SELECT * FROM neighbour EXCEPT ALL SELECT k, count(*), sum(v) FROM l GROUP BY k', '', 'the neighbour has all events');
-	is_query($db, "SELECT count(DISTINCT position), count(*), bool_and(message LIKE '%division by zero%'), bool_and((payload->>'v')::int = 0),"
-		  . " bool_and(position = (payload->>'id')::int - 1) FROM stream_agg.dead_letters WHERE view = 'in_where'::regclass AND reason = 'failed'",
-		'100|100|t|t|t', 'each one is a dead letter with its reason, place and payload');
+	is_query($db, "SELECT count(DISTINCT position), count(*), bool_and(message LIKE '%division by zero%'), bool_and((event->>'v')::int = 0),"
+		  . " bool_and(position = (event->>'id')::int - 1) FROM stream_agg.dead_letters WHERE view = 'in_where'::regclass AND reason = 'failed'",
+		'100|100|t|t|t', 'each one is a dead letter with its reason, place and the event');
 	is_query($db, "SELECT count(*) FROM stream_agg.dead_letters WHERE view = 'neighbour'::regclass", '0', 'and the neighbour has none');
 	return;
 }
