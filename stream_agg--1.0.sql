@@ -387,7 +387,7 @@ FROM stream_agg.progress_list() l WHERE stream_agg.may_see(l.view);
 COMMENT ON VIEW stream_agg.progress IS 'the last batches of every continuous view, since the server started';
 
 CREATE VIEW stream_agg.partitions WITH (security_barrier) AS
-SELECT v.view, p.topic, p.partition, p.position, e.end_position, greatest(e.end_position - p.position, 0) AS lag,
+SELECT v.view, p.topic, p.partition, p.position, e.end_position, greatest(least(e.end_position, p.end_position) - p.position, 0) AS lag,
 	stream_agg.to_time(p.running_max) AS running_max, stream_agg.to_time(p.watermark) AS watermark,
 	p.end_position AS stops_at
 FROM stream_agg.view_config v JOIN stream_agg.view_position p ON p.view_id = v.id

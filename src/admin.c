@@ -206,12 +206,13 @@ static void
 run_timed_out(Oid stream)
 {
 	SaSlot		slot;
-	bool		known = sa_slot_lookup(stream, &slot) && slot.message[0];
+	bool		known = sa_slot_lookup(stream, &slot);
+	const char *reason = !known ? "" : slot.trouble[0] ? slot.trouble : slot.message;
 
 	ereport(ERROR,
 			(errcode(ERRCODE_QUERY_CANCELED),
 			 errmsg("stream \"%s\" was not read to its end in time", get_rel_name(stream)),
-			 known ? errdetail_internal("%s", slot.message) : 0));
+			 reason[0] ? errdetail_internal("%s", reason) : 0));
 }
 
 /* CALL run(stream or view, timeout) */

@@ -30,14 +30,14 @@
 #define MAX_STEPS 100
 
 /* A column that gets a value, and where from. */
-typedef struct Source
+typedef struct Wanted
 {
 	SaColumn	column;
 	SaColumnOrigin origin;
 	SaJsonNode *node;			/* json */
 	int			field;			/* csv */
 	const char *path;			/* for messages */
-} Source;
+} Wanted;
 
 struct SaDecoder
 {
@@ -45,8 +45,8 @@ struct SaDecoder
 	SaFormat	format;
 	size_t		max_bytes;
 	int			natts;
-	int			nsources;
-	Source	   *sources;		/* by attribute number */
+	int			ncolumns;
+	Wanted	   *columns;		/* by attribute number */
 	int			nvalues;		/* of them, those from the record's value */
 	SaJsonPaths *paths;			/* json */
 	SaCsv	   *csv;
@@ -87,51 +87,51 @@ check_raw(Relation stream, const SaDecoder *decoder, const SaColumn *column)
 
 /* A column whose value is in the record's value. */
 static void
-add_value(SaDecoder *decoder, Relation stream, Source *source, const SaColumnOptions *options)
+add_value(SaDecoder *decoder, Relation stream, Wanted *wanted, const SaColumnOptions *options)
 {
-	source->field = decoder->nvalues++;
+	wanted->field = decoder->nvalues++;
 	if (decoder->format == SA_FORMAT_RAW)
-		check_raw(stream, decoder, &source->column);
+		check_raw(stream, decoder, &wanted->column);
 	if (decoder->format != SA_FORMAT_JSON)
 		return;
 	if (list_length(options->path) > MAX_STEPS)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("path of column \"%s\" of stream \"%s\" has more than %d steps",
-						source->column.name, RelationGetRelationName(stream), MAX_STEPS)));
-	source->node = sa_json_paths_add(decoder->paths, options->path);
-	source->path = path_text(options->path);
+						wanted->column.name, RelationGetRelationName(stream), MAX_STEPS)));
+	wanted->node = sa_json_paths_add(decoder->paths, options->path);
+	wanted->path = path_text(options->path);
 }
 
 static void
-add_source(SaDecoder *decoder, Relation stream, Form_pg_attribute att)
+add_column(SaDecoder *decoder, Relation stream, Form_pg_attribute att)
 {
-	Source	   *source = &decoder->sources[decoder->nsources];
+	Wanted	   *wanted = &decoder->columns[decoder->ncolumns];
 	SaColumnOptions options;
 
 	sa_option_column(stream, att->attnum, &options);
-	sa_column_init(&source->column, att, options.time_format);
-	source->origin = options.origin;
+	sa_column_init(&wanted->column, att, options.time_format);
+	wanted->origin = options.origin;
 	if (options.origin == SA_FROM_VALUE)
-		add_value(decoder, stream, source, &options);
+		add_value(decoder, stream, wanted, &options);
 	else
-		sa_metadata_check(stream, &source->column, options.origin);
-	decoder->nsources++;
+		sa_metadata_check(stream, &wanted->column, options.origin);
+	decoder->ncolumns++;
 }
 
 static void
-add_sources(SaDecoder *decoder, Relation stream)
+add_columns(SaDecoder *decoder, Relation stream)
 {
 	TupleDesc	desc = RelationGetDescr(stream);
 
 	decoder->natts = desc->natts;
-	decoder->sources = palloc0(sizeof(Source) * Max(desc->natts, 1));
+	decoder->columns = palloc0(sizeof(Wanted) * Max(desc->natts, 1));
 	for (int i = 0; i < desc->natts; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 
 		if (!att->attisdropped && att->attgenerated == '\0')
-			add_source(decoder, stream, att);
+			add_column(decoder, stream, att);
 	}
 }
 
@@ -149,7 +149,7 @@ sa_decode_create(Relation stream, const SaStreamOptions *options, MemoryContext 
 		decoder->max_bytes = Min(options->max_record_bytes, MAX_RECORD_BYTES);
 	if (decoder->format == SA_FORMAT_JSON)
 		decoder->paths = sa_json_paths_create();
-	add_sources(decoder, stream);
+	add_columns(decoder, stream);
 	if (decoder->format == SA_FORMAT_CSV)
 		decoder->csv = sa_csv_create(options->delimiter, options->quote, decoder->nvalues);
 	sa_decode_run_init(&decoder->run, own);
@@ -166,9 +166,9 @@ sa_decode_free(SaDecoder *decoder)
 bool
 sa_decode_wants_headers(const SaDecoder *decoder)
 {
-	for (int i = 0; i < decoder->nsources; i++)
+	for (int i = 0; i < decoder->ncolumns; i++)
 	{
-		if (decoder->sources[i].origin == SA_FROM_HEADERS)
+		if (decoder->columns[i].origin == SA_FROM_HEADERS)
 			return true;
 	}
 	return false;
@@ -180,10 +180,10 @@ sa_decode_wants_headers(const SaDecoder *decoder)
 static const char *
 field_name(const SaDecoder *decoder, int field)
 {
-	for (int i = 0; i < decoder->nsources; i++)
+	for (int i = 0; i < decoder->ncolumns; i++)
 	{
-		if (decoder->sources[i].origin == SA_FROM_VALUE && decoder->sources[i].field == field)
-			return decoder->sources[i].column.name;
+		if (decoder->columns[i].origin == SA_FROM_VALUE && decoder->columns[i].field == field)
+			return decoder->columns[i].column.name;
 	}
 	return NULL;
 }
@@ -224,37 +224,37 @@ scan_record(SaDecoder *decoder, const SaRecord *record)
 
 /* Why a column that must not be NULL would be. */
 static bool
-refuse_null(SaDecoder *decoder, const Source *source, SaTokenKind kind)
+refuse_null(SaDecoder *decoder, const Wanted *wanted, SaTokenKind kind)
 {
 	SaDecodeRun *run = &decoder->run;
 
-	run->column = source->column.name;
-	if (source->origin == SA_FROM_VALUE && decoder->format == SA_FORMAT_JSON && kind == SA_TOKEN_NONE)
-		return sa_decode_malformed(run, "must not be null, and the record has no \"%s\"", source->path);
+	run->column = wanted->column.name;
+	if (wanted->origin == SA_FROM_VALUE && decoder->format == SA_FORMAT_JSON && kind == SA_TOKEN_NONE)
+		return sa_decode_malformed(run, "must not be null, and the record has no \"%s\"", wanted->path);
 	return sa_decode_malformed(run, "must not be null");
 }
 
 static inline bool
-fill_column(SaDecoder *decoder, Source *source, const SaRecord *record, Datum *value, bool *isnull)
+fill_column(SaDecoder *decoder, Wanted *wanted, const SaRecord *record, Datum *value, bool *isnull)
 {
 	SaDecodeRun *run = &decoder->run;
 	SaToken		token = {SA_TOKEN_NONE, NULL, 0};
 	bool		ok;
 
-	if (source->origin != SA_FROM_VALUE)
-		ok = sa_metadata_value(run, &source->column, source->origin, record, value, isnull);
+	if (wanted->origin != SA_FROM_VALUE)
+		ok = sa_metadata_value(run, &wanted->column, wanted->origin, record, value, isnull);
 	else if (decoder->format == SA_FORMAT_RAW)
 	{
 		*isnull = false;
-		ok = sa_metadata_bytes(run, &source->column, "the record", record->value, record->value_size, value);
+		ok = sa_metadata_bytes(run, &wanted->column, "the record", record->value, record->value_size, value);
 	}
 	else
 	{
-		token = decoder->format == SA_FORMAT_JSON ? sa_json_token(source->node) : sa_csv_field(decoder->csv, source->field);
-		ok = sa_column_value(run, &source->column, &token, value, isnull);
+		token = decoder->format == SA_FORMAT_JSON ? sa_json_token(wanted->node) : sa_csv_field(decoder->csv, wanted->field);
+		ok = sa_column_value(run, &wanted->column, &token, value, isnull);
 	}
-	if (ok && *isnull && source->column.not_null)
-		return refuse_null(decoder, source, token.kind);
+	if (ok && *isnull && wanted->column.not_null)
+		return refuse_null(decoder, wanted, token.kind);
 	return ok;
 }
 
@@ -268,12 +268,12 @@ decode_record(SaDecoder *decoder, const SaRecord *record, SaDecoded *out)
 	run->column = NULL;
 	if (!scan_record(decoder, record))
 		return false;
-	for (int i = 0; i < decoder->nsources; i++)
+	for (int i = 0; i < decoder->ncolumns; i++)
 	{
-		Source	   *source = &decoder->sources[i];
-		int			place = source->column.attnum - 1;
+		Wanted	   *wanted = &decoder->columns[i];
+		int			place = wanted->column.attnum - 1;
 
-		if (!fill_column(decoder, source, record, &out->values[place], &out->nulls[place]))
+		if (!fill_column(decoder, wanted, record, &out->values[place], &out->nulls[place]))
 			return false;
 	}
 	return true;

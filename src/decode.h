@@ -58,7 +58,9 @@ typedef struct SaDecoded
 /*
  * Decode n records; values and errors in CurrentMemoryContext.  Never raises for what a record holds.
  * The caller has switched to the stream owner's rights and to fixed settings (TimeZone, DateStyle ...):
- * input functions and domain constraints run here.  In a transaction, with or without a snapshot.
+ * input functions and domain constraints run here.  In a transaction, with or without a snapshot, but not
+ * in a parallel operation: it opens subtransactions.  Errors that may pass, or are no record's fault, are
+ * raised (cancelled, out of memory, deadlock, no permission ...).
  */
 extern void sa_decode_records(SaDecoder *decoder, const SaRecord *records, int n, SaDecoded *out);
 

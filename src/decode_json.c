@@ -21,6 +21,9 @@
 /* More than this many levels are deep: what reads the value again should look after its stack. */
 #define DEEP_LEVELS 256
 
+/* Room for more levels than these is given back after the record. */
+#define KEPT_LEVELS 4096
+
 struct SaJsonNode
 {
 	const char *key;
@@ -668,15 +671,28 @@ kind_name(SaTokenKind kind)
 	}
 }
 
+static void
+trim_levels(SaJsonPaths *paths)
+{
+	if (paths->nlevels <= KEPT_LEVELS)
+		return;
+	pfree(paths->levels);
+	paths->levels = NULL;
+	paths->nlevels = 0;
+}
+
 bool
 sa_json_scan(SaJsonPaths *paths, SaDecodeRun *run, const char *text, size_t size)
 {
 	Scan		scan = {.paths = paths,.run = run,.end = text + size};
 	SaTokenKind kind;
+	bool		valid;
 
 	if (size == 0)
 		return sa_decode_malformed(run, "the record is empty");
-	if (scan_top(&scan, text, &kind) == NULL)
+	valid = scan_top(&scan, text, &kind) != NULL;
+	trim_levels(paths);
+	if (!valid)
 	{
 		if (scan.at >= scan.end)
 			return sa_decode_malformed(run, "invalid JSON: the record ends too early, at byte %zu", size);

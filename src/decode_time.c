@@ -124,7 +124,7 @@ read_zone(const char *p, const char *end, int32 *seconds)
 bool
 sa_time_from_iso(const char *text, size_t size, bool zoned, int64 *usecs)
 {
-	const char *p = text + 19;
+	const char *p;
 	const char *end = text + size;
 	int32		days;
 	int32		seconds;
@@ -133,6 +133,7 @@ sa_time_from_iso(const char *text, size_t size, bool zoned, int64 *usecs)
 
 	if (size < 19 || (text[10] != 'T' && text[10] != ' '))
 		return false;
+	p = text + 19;
 	if (!read_date(text, &days) || !read_clock(text + 11, &seconds) || !read_fraction(&p, end, &fraction))
 		return false;
 	if (p < end ? !read_zone(p, end, &zone) : zoned)
@@ -259,8 +260,10 @@ sa_time_from_epoch(const char *text, size_t size, SaTimeFormat format, int64 *us
 	}			units[] =
 	{
 		[SA_TIME_EPOCH_S] = {6, "is not a number of seconds", NULL},
-		[SA_TIME_EPOCH_MS] = {3, "is not a number of milliseconds", "looks like seconds, not milliseconds: see the option \"timestamp_format\""},
-		[SA_TIME_EPOCH_US] = {0, "is not a number of microseconds", "looks like milliseconds, not microseconds: see the option \"timestamp_format\""},
+		[SA_TIME_EPOCH_MS] = {3, "is not a number of milliseconds",
+		"looks like seconds, not milliseconds: see the option \"timestamp_format\""},
+		[SA_TIME_EPOCH_US] = {0, "is not a number of microseconds",
+		"looks like milliseconds, not microseconds: see the option \"timestamp_format\""},
 	};
 	Decimal		number;
 	int64		value;

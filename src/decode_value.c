@@ -491,6 +491,7 @@ token_text(SaDecodeRun *run, const SaColumn *column, const SaToken *token, const
 		return sa_decode_malformed(run, "a JSON object is not an array");	/* {} would pass for an empty one */
 	else if (token->kind == SA_TOKEN_ARRAY && column->kind == SA_VALUE_ARRAY)
 	{
+		sa_decode_guard(run);	/* the text may become too long */
 		if (!sa_array_literal(run, &run->text, token, column->delimiter, column->json_elements))
 			return false;
 		*text = run->text.data;

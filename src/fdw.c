@@ -47,9 +47,26 @@ PG_FUNCTION_INFO_V1(sa_fdw_handler);
 
 /* ---------- planning ---------- */
 
+/*
+ * No plan of this statement runs in parallel.  Called while the sizes of tables are estimated, before any
+ * of their paths is made.
+ */
+static void
+forbid_parallel(PlannerInfo *root)
+{
+	root->glob->parallelModeOK = false;
+	for (int i = 1; i < root->simple_rel_array_size; i++)
+	{
+		if (root->simple_rel_array[i] != NULL)
+			root->simple_rel_array[i]->consider_parallel = false;
+	}
+}
+
 static void
 get_rel_size(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid)
 {
+	if (sa_source_routine(sa_option_source(foreigntableid))->serial)
+		forbid_parallel(root);
 	baserel->tuples = ASSUMED_ROWS;
 	set_baserel_size_estimates(root, baserel);
 }

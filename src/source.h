@@ -36,6 +36,7 @@ typedef struct SaSourceRoutine
 {
 	const char *type;
 	bool		named_places;	/* views may begin and end at a time or at explicit positions */
+	bool		serial;			/* peeking needs subtransactions, so no parallel plans */
 
 	/* --- the worker's side --- */
 

@@ -634,23 +634,29 @@ cursor_at(SaSource *source, List *from)
 	return cursor;
 }
 
-/* Cursors that stand where no view does are closed after a while. */
+/* One cursor is enough where views stand, and none elsewhere: the others are closed after a while. */
 static void
 close_unwanted(SaSource *source, List *readers)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	List	   *cursors = list_copy(source->cursors);
 	ListCell   *lc;
+	ListCell   *lr;
 
+	foreach(lc, cursors)
+		((Cursor *) lfirst(lc))->unwanted = true;
+	foreach(lr, readers)
+	{
+		foreach(lc, cursors)
+			if (stands_at(lfirst(lc), lfirst(lr)))
+				break;
+		if (lc != NULL)
+			((Cursor *) lfirst(lc))->unwanted = false;
+	}
 	foreach(lc, cursors)
 	{
 		Cursor	   *cursor = lfirst(lc);
-		ListCell   *lr;
 
-		cursor->unwanted = true;
-		foreach(lr, readers)
-			if (stands_at(cursor, lfirst(lr)))
-				cursor->unwanted = false;
 		if (cursor->unwanted && now - cursor->used > UNWANTED_TIME)
 			close_cursor(source, cursor);
 	}
@@ -1298,6 +1304,7 @@ kafka_prepare(Oid stream)
 const SaSourceRoutine sa_source_kafka = {
 	.type = "kafka",
 	.named_places = true,
+	.serial = true,
 	.open = kafka_open,
 	.close = kafka_close,
 	.resolve = kafka_resolve,

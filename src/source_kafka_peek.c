@@ -45,6 +45,7 @@ struct SaPeek
 	SaStreamOptions *options;
 	SaDecoder  *decoder;
 	SaClient   *client;			/* NULL: closed */
+	SaLook	   *look;			/* under way; NULL: none */
 	int			nplaces;
 	PeekPlace  *places;
 	PeekPlace  *starts;			/* the places as they were, to begin again */
@@ -61,6 +62,8 @@ close_client(void *arg)
 {
 	SaPeek	   *peek = arg;
 
+	if (peek->look)
+		sa_look_free(peek->look);
 	if (peek->client)
 		sa_client_close(peek->client);
 	peek->client = NULL;
@@ -84,6 +87,52 @@ fail(SaPeek *peek, const char *reason)
 			(errcode(ERRCODE_FDW_UNABLE_TO_ESTABLISH_CONNECTION),
 			 errmsg("could not read stream \"%s\" from Kafka", get_rel_name(peek->stream)),
 			 errdetail_internal("%s", reason)));
+}
+
+/* Errors and what else is to be served; nothing is read yet. */
+static void
+drain(SaPeek *peek)
+{
+	rd_kafka_message_t *messages[16];
+	ssize_t		n;
+
+	do
+	{
+		n = rd_kafka_consume_batch_queue(sa_client_queue(peek->client), 0, messages, lengthof(messages));
+		for (ssize_t i = 0; i < n; i++)
+			rd_kafka_message_destroy(messages[i]);
+	} while (n == lengthof(messages));
+}
+
+/* A look at the stream's topics, until it is over.  trouble: what was told before; NULL: nothing is read yet. */
+static void
+look_around(SaPeek *peek, const int64 *times_ms, char *trouble)
+{
+	bool		reading = trouble != NULL;
+	const char *error;
+	char	   *told;
+
+	peek->look = sa_look_start(peek->client, peek->options, times_ms, LOOK_TIMEOUT_MS);
+	while (!sa_look_done(peek->look))
+	{
+		wait_for_library();
+		if (!reading)
+			drain(peek);
+	}
+	if (sa_client_report(peek->client, &told))
+		trouble = told;
+	error = sa_look_error(peek->look);
+	if (error)
+		fail(peek, trouble ? trouble : error);
+	if (sa_look_missing(peek->look))
+		fail(peek, sa_look_missing(peek->look));
+}
+
+static void
+end_look(SaPeek *peek)
+{
+	sa_look_free(peek->look);
+	peek->look = NULL;
 }
 
 /* ---------- what to read ---------- */
@@ -162,15 +211,10 @@ static void
 find_places(SaPeek *peek, Relation stream, List *restrictions)
 {
 	int64		times_ms[2] = {first_time(stream, restrictions), SA_LOOK_NO_TIME};
-	SaLook	   *look = sa_look_start(peek->client, peek->options, times_ms, LOOK_TIMEOUT_MS);
-	const char *error;
-	char	   *trouble;
+	SaLook	   *look;
 
-	while (!sa_look_done(look))
-		wait_for_library();
-	error = sa_look_error(look) ? sa_look_error(look) : sa_look_missing(look);
-	if (error)
-		fail(peek, sa_look_error(look) && sa_client_report(peek->client, &trouble) ? trouble : error);
+	look_around(peek, times_ms, NULL);
+	look = peek->look;
 	peek->places = palloc(sizeof(PeekPlace) * (sa_look_count(look) + 1));
 	for (int i = 0; i < sa_look_count(look); i++)
 	{
@@ -178,7 +222,7 @@ find_places(SaPeek *peek, Relation stream, List *restrictions)
 
 		add_place(peek, stream, restrictions, &found, times_ms[0] != SA_LOOK_NO_TIME);
 	}
-	sa_look_free(look);
+	end_look(peek);
 	peek->starts = palloc(sizeof(PeekPlace) * (peek->nplaces + 1));
 	memcpy(peek->starts, peek->places, sizeof(PeekPlace) * peek->nplaces);
 }
@@ -283,6 +327,24 @@ decode_rows(SaPeek *peek)
 	sa_owner_leave(&save);
 }
 
+/* Some broker has told trouble: go on if the topics can be had all the same.  False when none has. */
+static bool
+outlive_trouble(SaPeek *peek)
+{
+	static const int64 no_times[2] = {SA_LOOK_NO_TIME, SA_LOOK_NO_TIME};
+	MemoryContext old = MemoryContextSwitchTo(peek->chunk_cxt);
+	char	   *trouble;
+	bool		result = sa_client_report(peek->client, &trouble);
+
+	if (result)
+	{
+		look_around(peek, no_times, trouble);
+		end_look(peek);
+	}
+	MemoryContextSwitchTo(old);
+	return result;
+}
+
 /* The rows of what is at hand. */
 static void
 read_chunk(SaPeek *peek)
@@ -308,14 +370,8 @@ read_chunk(SaPeek *peek)
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(old);
-	if (n == 0)
-	{
-		char	   *trouble;
-
-		if (sa_client_report(peek->client, &trouble))
-			fail(peek, trouble);
+	if (n == 0 && !outlive_trouble(peek))
 		wait_for_library();
-	}
 }
 
 static bool

@@ -11,6 +11,8 @@
  */
 #include "postgres.h"
 
+#include <malloc.h>
+
 #include "access/table.h"
 #include "access/xact.h"
 #include "commands/trigger.h"
@@ -47,6 +49,7 @@
 
 #define IDLE_POLL_MS 1000		/* for what no latch tells: prepared transactions of other backends, say */
 #define RELEASE_INTERVAL (USECS_PER_SEC)
+#define KEPT_MEMORY (64 * 1024 * 1024)	/* bytes that the process keeps, freed, for the next batch */
 
 typedef struct Worker
 {
@@ -65,6 +68,7 @@ typedef struct Worker
 	MemoryContext target_cxt;
 	TimestampTz refresh_as_of;	/* triggers wait for the end as of then; 0: they do not */
 	uint64		refresh_for;	/* the run() request that this is about */
+	bool		reopened;		/* the source knows of no end that views are reading towards */
 	TimestampTz attend_at;		/* when the source wants to be looked after again */
 	bool		woken;			/* something may have been written */
 	TimestampTz pause_until;	/* the stream is locked, or somebody waits for a lock on it */
@@ -142,6 +146,17 @@ apply_worker_settings(void)
 		set("transaction_timeout", "0");
 }
 
+/*
+ * Batch after batch takes and frees some ten megabytes; given back to the kernel in between, the pages would
+ * have to be cleared anew each time (a tenth of the worker's time).
+ */
+static void
+keep_freed_memory(void)
+{
+	mallopt(M_MMAP_THRESHOLD, KEPT_MEMORY);
+	mallopt(M_TRIM_THRESHOLD, KEPT_MEMORY);
+}
+
 static void
 start_up(Worker *worker, int index)
 {
@@ -149,6 +164,7 @@ start_up(Worker *worker, int index)
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
 	memset(worker, 0, sizeof(*worker));
+	keep_freed_memory();
 	worker->slot = my_slot = sa_slot_attach(index);
 	worker->stream = my_stream = my_slot->stream;
 	before_shmem_exit(detach_at_exit, (Datum) 0);
@@ -224,7 +240,7 @@ open_stream(Worker *worker)
 	worker->options = sa_option_stream(rel);
 	worker->routine = sa_source_routine(worker->options->source);
 	worker->source = worker->routine->open(worker->options, worker->stream_cxt);
-	(void) worker->routine->refresh(worker->source, 0);	/* views may be reading towards an end noted before */
+	worker->reopened = true;
 	MemoryContextSwitchTo(old);
 	pgstat_report_appname(psprintf("stream_agg %s", RelationGetRelationName(rel)));
 	table_close(rel, NoLock);
@@ -994,14 +1010,15 @@ fire_triggers(Worker *worker)
 	/* A call counts on every view, also on one that could not be met yet. */
 	if (worker->serving == 0 && worker->look_again_at == 0)
 		request = sa_slot_pending_request(worker->slot, &requested_view);
-	any = request != 0;
-	if (request == 0 && any_at_end_reading(worker, now))
+	any = request != 0 || worker->reopened;
+	if (!any && any_at_end_reading(worker, now))
 		return;
 	foreach(lc, worker->views)
 		any |= is_due(worker, lfirst(lc), now);
 	if (!any || !refresh_source(worker, refresh_time(worker, request, now)))
 		return;
 	worker->refresh_as_of = 0;
+	worker->reopened = false;
 	foreach(lc, worker->views)
 	{
 		SaView	   *view = lfirst(lc);
@@ -1225,6 +1242,8 @@ one_round(Worker *worker)
 	if (GetCurrentTimestamp() < worker->pause_until || worker->source == NULL)
 		return false;
 	fire_triggers(worker);
+	if (worker->reopened)
+		return false;			/* until the end is known again */
 	any = take_turns(worker);
 	if (worker->serving != 0 && !any_asked(worker))
 	{
