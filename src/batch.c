@@ -57,6 +57,7 @@ sa_batch_partition(SaBatch *batch, const char *topic, int32 partition, int64 fir
 	place->first = first;
 	place->next = first;
 	place->skipped = 0;
+	place->gone = false;
 	place->loss = SA_LOSS_NONE;
 	place->max_time = DT_NOBEGIN;
 	place->quiet_since = DT_NOEND;

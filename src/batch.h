@@ -49,6 +49,7 @@ typedef struct SaBatchPartition
 	int64		first;			/* position before this batch */
 	int64		next;			/* position after it */
 	int64		skipped;		/* positions passed over by an explicit policy or TRUNCATE */
+	bool		gone;			/* no longer part of the stream: nothing will come */
 	SaLoss		loss;			/* what the views are to read next is no longer kept, */
 	int64		kept_first;		/* but only the records from here */
 	int64		kept_next;		/* to before here */

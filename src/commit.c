@@ -111,6 +111,8 @@ advance_partition(SaViewPosition *pos, const SaBatchPartition *partition, const 
 static bool
 is_idle(const SaBatchPartition *partition, const SaTimekeeping *time)
 {
+	if (partition->gone)
+		return true;
 	return time->idle_timeout > 0 && partition->quiet_since != DT_NOEND &&
 		time->now - partition->quiet_since >= time->idle_timeout;
 }
@@ -127,7 +129,7 @@ pass_idle(SaViewPosition **places, const SaBatch *batch, const SaTimekeeping *ti
 	bool		all_idle = true;
 	TimestampTz follow;
 
-	if (time->delay == SA_NO_DELAY || time->idle_timeout == 0)
+	if (time->delay == SA_NO_DELAY)
 		return;
 	for (int i = 0; i < batch->npartitions; i++)
 	{

@@ -949,7 +949,8 @@ process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tre
 	if (OidIsValid(database))
 		sa_slot_block_database(database, IsA(stmt, DropdbStmt));	/* until the end of the transaction */
 	next(pstmt, query_string, read_only_tree, context, params, env, dest, qc);
-	after_command(stmt);
+	if (context != PROCESS_UTILITY_SUBCOMMAND)	/* a command looked at in the middle would not be whole */
+		after_command(stmt);
 }
 
 void

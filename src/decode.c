@@ -15,6 +15,7 @@
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
@@ -172,6 +173,19 @@ sa_decode_wants_headers(const SaDecoder *decoder)
 			return true;
 	}
 	return false;
+}
+
+void
+sa_decode_enter(SaOwnerSwitch *save, Oid stream)
+{
+	static const char *const settings[][2] = {
+		{"TimeZone", "UTC"}, {"DateStyle", "ISO, MDY"}, {"IntervalStyle", "postgres"}, {"extra_float_digits", "1"}
+	};
+
+	sa_owner_enter(save, sa_owner_of(stream));
+	for (size_t i = 0; i < lengthof(settings); i++)
+		(void) set_config_option(settings[i][0], settings[i][1], PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
+								 false);
 }
 
 /* ---------- one record ---------- */

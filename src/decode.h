@@ -10,6 +10,7 @@
 
 #include "datatype/timestamp.h"
 #include "option.h"
+#include "owner.h"
 #include "utils/relcache.h"
 
 typedef struct SaRecordHeader
@@ -38,6 +39,12 @@ typedef struct SaRecord
 typedef struct SaDecoder SaDecoder;
 
 /*
+ * From here to sa_owner_leave with the rights of the stream's owner, under the settings that records are
+ * decoded under (UTC above all), whatever database, role and session say.
+ */
+extern void sa_decode_enter(SaOwnerSwitch *save, Oid stream);
+
+/*
  * A decoder for the stream's columns, in a new child of cxt.  Errors for columns that the format cannot
  * fill (metadata into a type it does not fit, raw with several columns ...), naming column and remedy.
  */
@@ -57,8 +64,7 @@ typedef struct SaDecoded
 
 /*
  * Decode n records; values and errors in CurrentMemoryContext.  Never raises for what a record holds.
- * The caller has switched to the stream owner's rights and to fixed settings (TimeZone, DateStyle ...):
- * input functions and domain constraints run here.  In a transaction, with or without a snapshot, but not
+ * To be called between sa_decode_enter and sa_owner_leave: input functions and domain constraints run here.  In a transaction, with or without a snapshot, but not
  * in a parallel operation: it opens subtransactions.  Errors that may pass, or are no record's fault, are
  * raised (cancelled, out of memory, deadlock, no permission ...).
  */

@@ -3,7 +3,7 @@
  *		What would become of a record: the decoder, for users to try.
  *
  * Whoever may SELECT from the stream may try; the decoder runs with the rights of the stream's owner, as it
- * does when the stream is read, but with the settings of the session.
+ * does when the stream is read.
  */
 #include "postgres.h"
 
@@ -71,7 +71,7 @@ try_records(Relation stream, const SaRecord *records, int n)
 	SaDecoded  *decoded = make_decoded(n, RelationGetDescr(stream)->natts);
 	SaOwnerSwitch save;
 
-	sa_owner_enter(&save, stream->rd_rel->relowner);
+	sa_decode_enter(&save, RelationGetRelid(stream));
 	sa_decode_records(decoder, records, n, decoded);
 	sa_owner_leave(&save);
 	sa_decode_free(decoder);

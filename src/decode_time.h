@@ -18,7 +18,7 @@ extern bool sa_date_from_iso(const char *text, size_t size, int32 *days);
 
 /*
  * A number of seconds, milliseconds or microseconds since 1970-01-01 00:00 UTC: exact, what is less than a
- * microsecond rounded, up to the year 294246.  NULL, or what is wrong: a phrase
+ * microsecond rounded, up to the end of the type timestamp.  NULL, or what is wrong: a phrase
  * of which the text is the subject.
  */
 extern const char *sa_time_from_epoch(const char *text, size_t size, SaTimeFormat format, int64 *usecs);

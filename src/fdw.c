@@ -379,10 +379,13 @@ is_rel_updatable(Relation rel)
 static void
 refuse_modification(Oid stream, const char *what)
 {
+	bool		writable = sa_source_routine(sa_option_source(stream))->stage_begin != NULL;
+
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 			 errmsg("cannot %s stream \"%s\"", what, get_rel_name(stream)),
-			 errhint("Streams are append-only: use INSERT or COPY, or TRUNCATE to discard rows that are not yet read.")));
+			 writable ? 0 : errdetail("Its source is read only."),
+			 writable ? errhint("Streams are append-only: use INSERT or COPY, or TRUNCATE to discard rows that are not yet read.") : 0));
 }
 
 static List *

@@ -49,7 +49,7 @@ PG_FUNCTION_INFO_V1(sa_fdw_validator);
 #define DEFAULT_MAX_FUTURE USECS_PER_HOUR
 #define MAX_FUTURE_UNSET (-1)
 #define DEFAULT_RECORD_BYTES (INT64CONST(16) * 1024 * 1024)
-#define MAX_RECORD_BYTES (INT64CONST(512) * 1024 * 1024)
+#define MAX_RECORD_BYTES (INT64CONST(255) * 1024 * 1024)
 #define DEFAULT_DISCOVERY (30 * USECS_PER_SEC)
 
 /* Where an option may stand. */
@@ -183,7 +183,7 @@ static void
 read_max_record_bytes(const char *name, const char *value, OptionTarget *target)
 {
 	target->stream->max_record_bytes = sa_option_read_bytes(name, value, 1, MAX_RECORD_BYTES,
-															"Give a size from 1 byte to 512 MB.");
+															"Give a size from 1 byte to 255 MB.");
 }
 
 static void

@@ -56,6 +56,7 @@ typedef struct Place
 	TimestampTz quiet_since;	/* nothing has come since */
 	TimestampTz out_of_range;	/* when the brokers said that next is; 0: they did not */
 	bool		troubled;		/* they said that it cannot be read */
+	bool		gone;			/* the stream's options no longer name its topic */
 } Place;
 
 typedef struct Cursor
@@ -478,7 +479,8 @@ assign(Cursor *cursor)
 	{
 		Place	   *place = &cursor->places[i];
 
-		rd_kafka_topic_partition_list_add(list, place->topic, place->partition)->offset = place->next;
+		if (!place->gone)
+			rd_kafka_topic_partition_list_add(list, place->topic, place->partition)->offset = place->next;
 		place->start = place->next;
 		place->handle = NULL;
 		place->at_end = place->discarded = false;
@@ -504,7 +506,7 @@ find_place(Cursor *cursor, const char *topic, int32 partition)
 }
 
 static void
-add_place(Cursor *cursor, const char *topic, int32 partition, int64 next)
+add_place(SaSource *source, Cursor *cursor, const char *topic, int32 partition, int64 next)
 {
 	Place	   *place = &cursor->places[cursor->nplaces++];
 
@@ -513,6 +515,7 @@ add_place(Cursor *cursor, const char *topic, int32 partition, int64 next)
 	place->partition = partition;
 	place->start = place->next = next;
 	place->quiet_since = GetCurrentTimestamp();
+	place->gone = !sa_client_wants(&source->options, topic);
 }
 
 static bool
@@ -541,11 +544,11 @@ point_cursor(SaSource *source, Cursor *cursor, List *from)
 	{
 		SaPosition *position = lfirst(lc);
 
-		add_place(cursor, position->topic, position->partition, position->position);
+		add_place(source, cursor, position->topic, position->partition, position->position);
 	}
 	for (int i = 0; i < source->nknown && !is_bounded(from); i++)
 		if (find_place(cursor, source->known[i].topic, source->known[i].partition) == NULL)
-			add_place(cursor, source->known[i].topic, source->known[i].partition, source->known[i].low);
+			add_place(source, cursor, source->known[i].topic, source->known[i].partition, source->known[i].low);
 	assign(cursor);
 }
 
@@ -596,12 +599,26 @@ lacks_partitions(SaSource *source, Cursor *cursor)
 	return false;
 }
 
-/* The library may have given up on a partition that can be had again. */
-static void
-try_troubled(SaSource *source, Cursor *cursor)
+/* Does a look say that there is less than what the place has come to, since before that look? */
+static bool
+is_beyond_end(SaSource *source, const Place *place)
 {
+	Known	   *known = find_known(source, place->topic, place->partition);
+
+	return known != NULL && place->next > known->high && place->quiet_since < source->known_as_of;
+}
+
+/*
+ * With a newer look: the library may have given up on a partition that can be had again, or not have noticed
+ * that a topic was made anew.
+ */
+static void
+ask_again(SaSource *source, Cursor *cursor)
+{
+	if (cursor->assigned >= source->known_as_of)
+		return;
 	for (int i = 0; i < cursor->nplaces; i++)
-		if (cursor->places[i].troubled && source->known_as_of > cursor->assigned)
+		if (cursor->places[i].troubled || is_beyond_end(source, &cursor->places[i]))
 		{
 			assign(cursor);
 			return;
@@ -622,7 +639,7 @@ cursor_at(SaSource *source, List *from)
 		{
 			if (!is_bounded(from) && lacks_partitions(source, cursor))
 				point_cursor(source, cursor, from);
-			try_troubled(source, cursor);
+			ask_again(source, cursor);
 			return cursor;
 		}
 		if (cursor->unwanted)
@@ -984,7 +1001,7 @@ has_backlog(SaSource *source, Cursor *cursor)
 		int64		low;
 		int64		high;
 
-		if (!place->at_end && !place->discarded && place->out_of_range == 0 &&
+		if (!place->at_end && !place->discarded && !place->gone && place->out_of_range == 0 &&
 			rd_kafka_get_watermark_offsets(sa_client_handle(cursor->client), place->topic, place->partition,
 										   &low, &high) == RD_KAFKA_RESP_ERR_NO_ERROR &&
 			high > place->next)
@@ -1010,32 +1027,12 @@ nudge(SaSource *source, Cursor *cursor)
 	sa_client_nudge(cursor->client, list);
 }
 
-/* The settings that records are decoded under, whatever database and role say. */
-static void
-fix_settings(void)
-{
-	static const char *const settings[][2] = {
-		{"TimeZone", "UTC"}, {"DateStyle", "ISO, MDY"}, {"IntervalStyle", "postgres"}, {"extra_float_digits", "1"}
-	};
-
-	for (size_t i = 0; i < lengthof(settings); i++)
-		(void) set_config_option(settings[i][0], settings[i][1], PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
-								 false);
-}
-
-void
-sa_kafka_enter(SaOwnerSwitch *save, Oid stream)
-{
-	sa_owner_enter(save, sa_owner_of(stream));
-	fix_settings();
-}
-
 /* Has reading come to its end in every place? */
 static bool
 is_over(const Reading *reading)
 {
 	for (int i = 0; i < reading->cursor->nplaces; i++)
-		if (reading->cursor->places[i].next < reading->ends[i])
+		if (reading->cursor->places[i].next < reading->ends[i] && !reading->cursor->places[i].gone)
 			return false;
 	return true;
 }
@@ -1085,9 +1082,24 @@ end_partitions(SaSource *source, Cursor *cursor, SaBatch *batch)
 			place->quiet_since = now;
 		if (partition->loss != SA_LOSS_STOP)
 			partition->next = place->next;
+		partition->gone = place->gone;
 		if (place->at_end && source->trouble[0] == '\0')
 			partition->quiet_since = place->quiet_since;
 	}
+}
+
+/* Has the place come to the end noted by the last exact refresh? */
+static bool
+is_read(SaSource *source, const Place *place)
+{
+	Known	   *known = find_known(source, place->topic, place->partition);
+
+	if (known == NULL || place->discarded)
+		return true;
+	if (place->next <= known->end)
+		return place->next == known->end;
+	/* beyond it, and not because it has read on: only the brokers can tell whether that is so */
+	return place->at_end || place->next > place->start;
 }
 
 /* Has everything as of the last refresh been read? */
@@ -1099,9 +1111,8 @@ is_at_end(SaSource *source, Cursor *cursor, const SaBatch *batch)
 	for (int i = 0; i < cursor->nplaces; i++)
 	{
 		Place	   *place = &cursor->places[i];
-		Known	   *known = find_known(source, place->topic, place->partition);
 
-		if (known != NULL && place->next < known->end && !place->discarded)
+		if (!place->gone && !is_read(source, place))
 			return false;
 	}
 	return true;
@@ -1144,7 +1155,7 @@ kafka_read(SaSource *source, List *from, const SaReadLimits *limits, SaBatch *ba
 	reading->chunk_cxt = AllocSetContextCreate(batch->cxt, "stream_agg Kafka chunk", ALLOCSET_DEFAULT_SIZES);
 	if (!is_stopped(batch))
 	{
-		sa_kafka_enter(&save, source->options.relid);
+		sa_decode_enter(&save, source->options.relid);
 		fill_batch(reading, limits);
 		sa_owner_leave(&save);
 	}
@@ -1293,8 +1304,14 @@ kafka_close(SaSource *source)
 static void
 kafka_prepare(Oid stream)
 {
-	Relation	rel = table_open(stream, NoLock);
-	SaStreamOptions *options = sa_option_stream(rel);
+	Relation	rel;
+	SaStreamOptions *options;
+
+	/* A dump is being loaded, which gives options to columns by commands of their own. */
+	if (!check_function_bodies || IsBinaryUpgrade)
+		return;
+	rel = table_open(stream, NoLock);
+	options = sa_option_stream(rel);
 
 	sa_client_check(options, NIL);
 	sa_decode_free(sa_decode_create(rel, options, CurrentMemoryContext));

@@ -41,9 +41,6 @@ sa_kafka_to_ms(TimestampTz time)
 extern void sa_kafka_describe(const rd_kafka_message_t *message, const char *topic, bool with_headers,
 							  SaRecord *record);
 
-/* As the stream's owner, under the settings that records are decoded under; sa_owner_leave comes back. */
-extern void sa_kafka_enter(SaOwnerSwitch *save, Oid stream);
-
 /* SELECT: _peek */
 extern SaPeek *sa_kafka_peek_begin(Relation stream, Snapshot snapshot, List *restrictions);
 extern bool sa_kafka_peek_next(SaPeek *peek, TupleTableSlot *slot);

@@ -644,6 +644,24 @@ matches(regex_t *regex, const char *name)
 	return result;
 }
 
+bool
+sa_client_wants(const SaStreamOptions *options, const char *topic)
+{
+	regex_t    *regex;
+	bool		result = false;
+	ListCell   *lc;
+
+	foreach(lc, options->topics)
+		result |= strcmp(lfirst(lc), topic) == 0;
+	if (options->topics != NIL)
+		return result;
+	regex = compile_pattern(options->topic_pattern);
+	result = matches(regex, topic);
+	pg_regfree(regex);
+	pfree(regex);
+	return result;
+}
+
 SaLook *
 sa_look_start(SaClient *client, const SaStreamOptions *options, const int64 *times_ms, int timeout_ms)
 {

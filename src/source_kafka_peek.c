@@ -322,7 +322,7 @@ decode_rows(SaPeek *peek)
 {
 	SaOwnerSwitch save;
 
-	sa_kafka_enter(&save, peek->stream);
+	sa_decode_enter(&save, peek->stream);
 	sa_decode_records(peek->decoder, peek->records, peek->nrows, peek->rows);
 	sa_owner_leave(&save);
 }

@@ -17,6 +17,7 @@
 #include "access/xact.h"
 #include "commands/trigger.h"
 #include "commands/vacuum.h"
+#include "foreign/foreign.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
@@ -110,11 +111,26 @@ note_stream_change(Datum arg, Oid relid)
 		stream_changed = true;
 }
 
-/* A server or user mapping, perhaps the stream's. */
+/* What the stream's settings depend on besides: its server, and the user mappings of its owner and of PUBLIC. */
+static uint32 depends_on[3];
+
 static void
 note_server_change(Datum arg, int cacheid, uint32 hashvalue)
 {
-	stream_changed = true;
+	for (int i = 0; i < lengthof(depends_on); i++)
+		stream_changed = stream_changed || hashvalue == 0 || hashvalue == depends_on[i];
+}
+
+static void
+remember_server(Relation stream)
+{
+	Oid			server = GetForeignTable(RelationGetRelid(stream))->serverid;
+
+	depends_on[0] = GetSysCacheHashValue1(FOREIGNSERVEROID, ObjectIdGetDatum(server));
+	depends_on[1] = GetSysCacheHashValue2(USERMAPPINGUSERSERVER, ObjectIdGetDatum(stream->rd_rel->relowner),
+										  ObjectIdGetDatum(server));
+	depends_on[2] = GetSysCacheHashValue2(USERMAPPINGUSERSERVER, ObjectIdGetDatum(InvalidOid),
+										  ObjectIdGetDatum(server));
 }
 
 static void
@@ -172,7 +188,7 @@ start_up(Worker *worker, int index)
 	apply_worker_settings();
 	CacheRegisterRelcacheCallback(note_stream_change, (Datum) 0);
 	CacheRegisterSyscacheCallback(FOREIGNSERVEROID, note_server_change, (Datum) 0);
-	CacheRegisterSyscacheCallback(USERMAPPINGOID, note_server_change, (Datum) 0);
+	CacheRegisterSyscacheCallback(USERMAPPINGUSERSERVER, note_server_change, (Datum) 0);
 	worker->cxt = AllocSetContextCreate(TopMemoryContext, "stream_agg worker", ALLOCSET_DEFAULT_SIZES);
 	worker->round_cxt = round_cxt = AllocSetContextCreate(worker->cxt, "stream_agg round", ALLOCSET_DEFAULT_SIZES);
 	worker->target_cxt = AllocSetContextCreate(worker->cxt, "stream_agg target", ALLOCSET_SMALL_SIZES);
@@ -237,6 +253,7 @@ open_stream(Worker *worker)
 	worker->source = NULL;
 	worker->stream_cxt = AllocSetContextCreate(worker->cxt, "stream_agg stream", ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(worker->stream_cxt);
+	remember_server(rel);
 	worker->options = sa_option_stream(rel);
 	worker->routine = sa_source_routine(worker->options->source);
 	worker->source = worker->routine->open(worker->options, worker->stream_cxt);
@@ -466,7 +483,7 @@ distance_to(SaView *view, SaView *other)
  * A view that has nearly caught up with others stops where they stand, and from then on reads with them:
  * while records keep coming, their positions would hardly ever meet by chance.
  */
-static void
+static bool
 stop_at_next_view(Worker *worker, SaView *leader, List *from)
 {
 	SaView	   *next = NULL;
@@ -485,13 +502,32 @@ stop_at_next_view(Worker *worker, SaView *leader, List *from)
 		}
 	}
 	if (next == NULL)
-		return;
+		return false;
 	foreach(lc, from)
 	{
 		SaPosition *position = lfirst(lc);
 
 		position->end = sa_commit_find(next->positions, position->topic, position->partition)->position;
 	}
+	return true;
+}
+
+static bool
+has_come_to_stop(const SaBatch *batch, List *from)
+{
+	ListCell   *lc;
+
+	foreach(lc, from)
+	{
+		SaPosition *position = lfirst(lc);
+
+		for (int i = 0; i < batch->npartitions; i++)
+			if (batch->partitions[i].partition == position->partition &&
+				strcmp(batch->partitions[i].topic, position->topic) == 0 &&
+				batch->partitions[i].next < position->end)
+				return false;
+	}
+	return true;
 }
 
 /* The next batch, or NULL when the stream is busy, or has changed and must be looked at anew. */
@@ -503,6 +539,7 @@ read_batch(Worker *worker, SaView *leader)
 	Relation	rel;
 	SaBatch    *batch;
 	List	   *from;
+	bool		stops;
 
 	if (lock == STREAM_GONE)
 		stream_changed = true;
@@ -511,8 +548,10 @@ read_batch(Worker *worker, SaView *leader)
 	rel = table_open(worker->stream, NoLock);
 	batch = sa_batch_create(worker->batch_cxt, worker->stream, RelationGetDescr(rel));
 	from = source_positions(leader);
-	stop_at_next_view(worker, leader, from);
+	stops = stop_at_next_view(worker, leader, from);
 	worker->routine->read(worker->source, from, &limits, batch);
+	if (stops && has_come_to_stop(batch, from))
+		batch->at_end = batch->drained = false; /* there is more where the other view stands */
 	sa_batch_seal(batch, worker->options);
 	table_close(rel, NoLock);
 	return batch;
@@ -1015,6 +1054,8 @@ fire_triggers(Worker *worker)
 		return;
 	foreach(lc, worker->views)
 		any |= is_due(worker, lfirst(lc), now);
+	if (!any)
+		worker->refresh_as_of = 0;
 	if (!any || !refresh_source(worker, refresh_time(worker, request, now)))
 		return;
 	worker->refresh_as_of = 0;
@@ -1138,7 +1179,12 @@ release(Worker *worker)
 	if (lock_stream(worker) == STREAM_LOCKED)
 	{
 		foreach(lc, sa_catalog_views(worker->stream))
-			positions = least_positions(positions, sa_catalog_positions(((SaViewConfig *) lfirst(lc))->id));
+		{
+			SaViewConfig *config = lfirst(lc);
+
+			if (strcmp(config->status, SA_STATUS_FINISHED) != 0)
+				positions = least_positions(positions, sa_catalog_positions(config->id));
+		}
 		worker->routine->release(worker->source, positions);
 	}
 	commit_transaction();
@@ -1160,6 +1206,8 @@ time_to_wait(Worker *worker)
 
 		if (view->reading && !view->starved)
 			until = Min(until, view->retry_at);
+		else if (worker->refresh_as_of != 0)
+			continue;			/* triggers wait for the source to know its end, and it will wake us */
 		else if (is_running(view) && view->options.trigger > 0)
 			until = Min(until, view->next_due);
 		else if (is_running(view) && view->options.trigger == SA_TRIGGER_IMMEDIATE)
@@ -1294,7 +1342,8 @@ sa_worker_main(Datum arg)
 		MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
 		ErrorData  *error = CopyErrorData();
 
-		strlcpy(my_failure, error->message ? error->message : "failed", SA_MESSAGE_SIZE);
+		snprintf(my_failure, SA_MESSAGE_SIZE, error->detail ? "%s (%s)" : "%s",
+				 error->message ? error->message : "failed", error->detail);
 		MemoryContextSwitchTo(old);
 		PG_RE_THROW();
 	}

@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 #
 # rig.sh: a Kafka for scripts that have sourced lib.sh and called make_scratch: the real broker where
 # broker.sh can start one, else librdkafka's mock cluster. (Kafka.pm is the same for TAP tests.)
@@ -6,7 +6,8 @@
 #   kafka_start                     sets kafka (real or mock), kafka_what (the same for a reader), bootstrap, kafka_pid
 #   kafka_topic NAME PARTITIONS
 #   kafka_tool < COMMANDS           as kafka_tool.c says; dies when one fails, else prints the answers
-#   kafka_stop                      when the script ends
+#
+# cleanup ends the broker; the mock ends when the script does, for nobody can give it commands any more.
 #
 #   KAFKA_RIG=real|mock     takes just this one
 #   KAFKA_LIBS              see broker.sh
@@ -31,11 +32,12 @@ kafka_start() {
     fi
 }
 
-# The unprivileged user may not see our folder, hence the copies.
+# The unprivileged user may not see our folder, hence the copies; they lie where cleanup looks for them.
 start_real() {
-    cp "$top/test/kafka/broker.sh" "$top/test/kafka/pom.xml" "$kafka_dir"
+    mkdir -p "$scratch/tree/test/kafka"
+    cp "$top/test/kafka/broker.sh" "$top/test/kafka/pom.xml" "$scratch/tree/test/kafka"
     export KAFKA_LIBS=$1
-    logged broker as_user bash "$kafka_dir/broker.sh" start "$kafka_dir/broker"
+    logged broker as_user bash "$scratch/tree/test/kafka/broker.sh" start "$kafka_dir/broker"
     kafka=real
     kafka_what='a real Kafka broker'
     bootstrap=$(sed -n 's/^KAFKA_PLAINTEXT=//p' "$kafka_dir/broker/env")
@@ -51,7 +53,6 @@ start_mock() {
     read -r answer bootstrap <&8
     [ "$answer" = ok ] || die "the mock broker did not start"
     kafka=mock
-    # shellcheck disable=SC2034
     kafka_what="librdkafka's mock broker ($1)"
 }
 
@@ -70,12 +71,4 @@ kafka_tool() {
     "$kafka_dir/kafka_tool" "$bootstrap" >"$kafka_dir/answer" || die "kafka_tool failed"
     ! grep '^error' "$kafka_dir/answer" >&2 || die "kafka_tool failed"
     cat "$kafka_dir/answer"
-}
-
-kafka_stop() {
-    case $kafka in
-    real) as_user bash "$kafka_dir/broker.sh" kill "$kafka_dir/broker" || true ;;
-    mock) kill "$kafka_pid" 2>/dev/null || true ;;
-    esac
-    kafka=
 }
