@@ -5,6 +5,7 @@
 #   make installcheck    sql/ and test/specs against a running server that preloads the library
 #   make demo | test     set-up, build and a throw-away server, all in one; nothing is installed
 #   make bench | soak | test-pg | test-valgrind    the same, on demand
+#   make demo-kafka | bench-kafka                  with a throw-away Kafka broker beside it
 
 PG_CONFIG ?= pg_config
 WERROR ?= 0
@@ -70,12 +71,14 @@ clean:
 endif
 
 demo: script = test/demo/run.sh
+demo-kafka: script = test/demo/run.sh kafka
 test: script = test/run_tests.sh
 bench: script = test/bench/run.sh
+bench-kafka: script = test/bench/kafka.sh
 soak: script = test/soak.sh
 test-pg: script = test/pg_regress_suite.sh
 test-valgrind: script = test/valgrind.sh
-demo test bench soak test-pg test-valgrind:
+demo demo-kafka test bench bench-kafka soak test-pg test-valgrind:
 	@PG_CONFIG='$(PG_CONFIG)' bash $(script) $(ARGS)
 
-.PHONY: demo test bench soak test-pg test-valgrind
+.PHONY: demo demo-kafka test bench bench-kafka soak test-pg test-valgrind

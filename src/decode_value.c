@@ -22,6 +22,8 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "compat.h"
+
 #include "decode_array.h"
 #include "decode_json.h"
 #include "decode_time.h"
@@ -336,14 +338,21 @@ quick_time(const SaColumn *column, const char *text, size_t size, Datum *value)
 	return true;
 }
 
-/* Value of a hexadecimal digit, or more than 15. */
-static inline unsigned char
+/* Value of a hexadecimal digit, or more than 15; without branches that depend on the digit. */
+static inline uint8
 hex_value(char c)
 {
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c |= 0x20;
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : 0xff;
+	static const uint8 values['f' - '0' + 1] = {
+		0, 1, 2, 3, 4, 5, 6, 7, 8, 9,
+		255, 255, 255, 255, 255, 255, 255,
+		10, 11, 12, 13, 14, 15,
+		255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255,
+		255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255,
+		10, 11, 12, 13, 14, 15
+	};
+	uint8		place = (uint8) c - '0';
+
+	return place < lengthof(values) ? values[place] : 255;
 }
 
 /* Groups of 8, 4, 4, 4 and 12 digits. */

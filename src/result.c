@@ -460,12 +460,6 @@ sort_by_place(SaTouched **changed, int n)
 	pfree(placed);
 }
 
-static int
-compare_group(const void *a, const void *b, void *state)
-{
-	return sa_state_compare(state, *(SaTouched *const *) a, *(SaTouched *const *) b);
-}
-
 /*
  * Access by place never prunes, so make room for the new versions that are about to come to this page
  * when its free space would not hold them; so updates stay on the page (HOT).
@@ -524,7 +518,7 @@ write_changed(SaResult *result, SaState *state, SaTouched **changed, int n)
 static void
 write_new(SaResult *result, SaState *state, SaTouched **fresh, int n)
 {
-	qsort_arg(fresh, n, sizeof(SaTouched *), compare_group, state);
+	sa_state_sort(state, fresh, n);
 	for (int i = 0; i < n; i++)
 	{
 		MemoryContext old = MemoryContextSwitchTo(result->row_cxt);

@@ -71,9 +71,10 @@ typedef struct SaSourceRoutine
 	/*
 	 * Outside a transaction, every time around the worker's loop (NULL: nothing to do): take in what has
 	 * come, without waiting.  readers: the positions (list of lists of SaPosition) that views stand at;
-	 * what was read ahead for others may go.  Returns when to call again at the latest.
+	 * what was read ahead for others may go.  *news: there may be more to read than the last one found.
+	 * Returns when to call again at the latest.
 	 */
-	TimestampTz (*attend) (SaSource *source, List *readers);
+	TimestampTz (*attend) (SaSource *source, List *readers, bool *news);
 
 	/* Readable when there is something to attend to, or -1; NULL where latches tell. */
 	int			(*wake_fd) (SaSource *source);

@@ -232,9 +232,12 @@ take_result(SaSource *source)
 		known[i].partition = found.partition;
 		known[i].low = found.low;
 		known[i].high = found.high;
-		memcpy(known[i].at_time, found.at_time, sizeof(found.at_time));
 		before = find_known(source, found.topic, found.partition);
 		known[i].end = before ? before->end : found.low;
+		/* a new view may not have been told yet what a look before this one has found for it */
+		for (int k = 0; k < lengthof(found.at_time); k++)
+			known[i].at_time[k] = source->look_purpose.resolve ? found.at_time[k] :
+				before ? before->at_time[k] : found.low;
 	}
 	if (source->known_cxt)
 		MemoryContextDelete(source->known_cxt);
@@ -617,6 +620,9 @@ ask_again(SaSource *source, Cursor *cursor)
 {
 	if (cursor->assigned >= source->known_as_of)
 		return;
+	for (int i = 0; i < cursor->nplaces; i++)
+		if (cursor->places[i].out_of_range != 0)
+			return;				/* the brokers have answered, and that is judged next */
 	for (int i = 0; i < cursor->nplaces; i++)
 		if (cursor->places[i].troubled || is_beyond_end(source, &cursor->places[i]))
 		{
@@ -1190,9 +1196,9 @@ drain_control(SaSource *source)
 }
 
 static TimestampTz
-kafka_attend(SaSource *source, List *readers)
+kafka_attend(SaSource *source, List *readers, bool *news)
 {
-	sa_client_woken();
+	*news = sa_client_woken();
 	drain_control(source);
 	go_on_looking(source);
 	close_unwanted(source, readers);

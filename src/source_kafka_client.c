@@ -136,13 +136,12 @@ sa_client_wake_fd(void)
 	return wake_fd;
 }
 
-void
+bool
 sa_client_woken(void)
 {
 	uint64		count;
 
-	if (wake_fd >= 0)
-		(void) !read(wake_fd, &count, sizeof(count));
+	return wake_fd >= 0 && read(wake_fd, &count, sizeof(count)) == sizeof(count);
 }
 
 /* ---------- settings ---------- */

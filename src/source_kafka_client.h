@@ -29,7 +29,7 @@ extern rd_kafka_queue_t *sa_client_queue(const SaClient *client);
 
 /* Readable when some client of this process has something for us; -1 when there never was one. */
 extern int	sa_client_wake_fd(void);
-extern void sa_client_woken(void);
+extern bool sa_client_woken(void);	/* had something */
 
 /*
  * Have the library fetch again at once: versions before 2.2 look up to a second later whether a full queue has

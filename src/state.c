@@ -26,6 +26,7 @@
 #include "executor/spi.h"
 #include "libpq/pqformat.h"
 #include "miscadmin.h"
+#include "port/pg_bswap.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/lsyscache.h"
@@ -872,14 +873,9 @@ compare_key(KeyInfo *info, Datum a, Datum b)
 	return result != 0 ? result : la < lb ? -1 : la > lb;
 }
 
-int
-sa_state_compare(SaState *state, const SaTouched *a, const SaTouched *b)
+static int
+compare_keys(SaState *state, const SaBody *x, const SaBody *y)
 {
-	SaBody	   *x = a->group->body;
-	SaBody	   *y = b->group->body;
-
-	if (a->window->end != b->window->end)
-		return a->window->end < b->window->end ? -1 : 1;
 	for (int i = 0; i < state->nkeys; i++)
 	{
 		int			result;
@@ -895,6 +891,79 @@ sa_state_compare(SaState *state, const SaTouched *a, const SaTouched *b)
 			return result;
 	}
 	return 0;
+}
+
+/* A group with the beginning of what it is sorted by, at hand: most bodies are not looked at again. */
+typedef struct Ordered
+{
+	int64		end;			/* of its window */
+	uint64		prefix;			/* of its first key */
+	SaTouched  *group;
+} Ordered;
+
+/* The first bytes of the first key as a number, NULLs last; equal keys have equal ones. */
+static uint64
+key_prefix(SaState *state, const SaBody *body)
+{
+	KeyInfo    *info = state->keys;
+	uint64		prefix = 0;
+	const char *bytes;
+	Size		size;
+
+	if (state->nkeys == 0)
+		return 0;
+	if (body->nulls[0])
+		return PG_UINT64_MAX;
+	if (info->byval)
+		return (uint64) body->keys[0] ^ (UINT64CONST(1) << 63);
+	bytes = DatumGetPointer(body->keys[0]);
+	size = info->len > 0 ? info->len : 1;
+	if (info->len == -1)
+	{
+		size = VARSIZE_ANY_EXHDR(bytes);
+		bytes = VARDATA_ANY(bytes);
+	}
+	memcpy(&prefix, bytes, Min(size, sizeof(prefix)));
+	return pg_ntoh64(prefix);
+}
+
+static inline int
+compare_ordered(const Ordered *a, const Ordered *b, SaState *state)
+{
+	if (a->end != b->end)
+		return a->end < b->end ? -1 : 1;
+	if (a->prefix != b->prefix)
+		return a->prefix < b->prefix ? -1 : 1;
+	return compare_keys(state, a->group->group->body, b->group->group->body);
+}
+
+#define ST_SORT sort_ordered
+#define ST_ELEMENT_TYPE Ordered
+#define ST_COMPARE_ARG_TYPE SaState
+#define ST_COMPARE(a, b, state) compare_ordered(a, b, state)
+#define ST_SCOPE static
+#define ST_DEFINE
+#include "lib/sort_template.h"
+
+#define PREFETCH_AHEAD 8
+
+void
+sa_state_sort(SaState *state, SaTouched **groups, int n)
+{
+	Ordered    *ordered = MemoryContextAllocHuge(CurrentMemoryContext, sizeof(Ordered) * ((Size) n + 1));
+
+	for (int i = 0; i < n; i++)
+	{
+		if (i + PREFETCH_AHEAD < n)
+			sa_state_prefetch_body(groups[i + PREFETCH_AHEAD]->group);
+		ordered[i].end = groups[i]->window->end;
+		ordered[i].prefix = key_prefix(state, groups[i]->group->body);
+		ordered[i].group = groups[i];
+	}
+	sort_ordered(ordered, n, state);
+	for (int i = 0; i < n; i++)
+		groups[i] = ordered[i].group;
+	pfree(ordered);
 }
 
 /* --- closing --- */

@@ -85,8 +85,8 @@ extern SaTouched *sa_state_touched(SaState *state, int *count);
 /* A group's row: keys, window start and end, final values.  Valid until the current context is reset. */
 extern void sa_state_values(SaState *state, SaWindow *window, SaGroup *group, Datum *values, bool *nulls);
 
-/* Total order of groups for writing: window first, then keys (an order of bytes, not of collations). */
-extern int	sa_state_compare(SaState *state, const SaTouched *a, const SaTouched *b);
+/* Sort groups for writing: by window, then by keys (an order of bytes, not of collations). */
+extern void sa_state_sort(SaState *state, SaTouched **groups, int n);
 
 /* Windows that the watermark closes, by their end, as SaWindow; and the groups of one. */
 extern List *sa_state_closing(SaState *state, TimestampTz watermark);

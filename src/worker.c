@@ -978,7 +978,7 @@ is_due(Worker *worker, SaView *view, TimestampTz now)
 {
 	if (!is_running(view) || view->reading)
 		return false;
-	if (view->fresh)
+	if (view->fresh && view->options.trigger != SA_TRIGGER_MANUAL)
 		return true;
 	if (view->options.trigger == SA_TRIGGER_IMMEDIATE)
 		return worker->woken || view->next_idle <= now;
@@ -1239,6 +1239,7 @@ attend_source(Worker *worker)
 	List	   *readers = NIL;
 	TimestampTz since;
 	const char *trouble;
+	bool		news = false;
 	ListCell   *lc;
 
 	if (worker->source == NULL || worker->routine->attend == NULL)
@@ -1246,7 +1247,8 @@ attend_source(Worker *worker)
 	foreach(lc, worker->views)
 		if (is_running(lfirst(lc)))
 			readers = lappend(readers, source_positions(lfirst(lc)));
-	worker->attend_at = worker->routine->attend(worker->source, readers);
+	worker->attend_at = worker->routine->attend(worker->source, readers, &news);
+	worker->woken |= news;
 	trouble = worker->routine->trouble(worker->source, &since);
 	sa_slot_set_trouble(worker->slot, trouble, since);
 }

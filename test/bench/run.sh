@@ -23,52 +23,19 @@
 set -euo pipefail
 # shellcheck source=test/server.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../server.sh"
-
 bench=$top/test/bench
+# shellcheck source=test/bench/lib.sh
+. "$bench/lib.sh"
+
 workloads='w1 w2 latency insert'
 contestants='a s b d e'
 repetitions=5
 retries=0
 rows=
 chunk_rows=10000
-# fsync is off, as in all throw-away servers of test/: it measures the work, not the disk.
-settings=('shared_buffers = 512MB' 'max_wal_size = 4GB' 'checkpoint_timeout = 1h' 'synchronous_commit = on')
 
-query() { psql -XqAt -v ON_ERROR_STOP=1 "$@"; }
+# ---- the view
 
-# ---- measuring
-
-# Seconds of CPU that the server used so far: its processes, and those that ended.
-server_cpu() {
-    as_user head -n 1 "$data/postmaster.pid" | { read -r pid; cpu_of "$pid"; }
-}
-cpu_of() {
-    { cat /proc/[0-9]*/stat 2>/dev/null || true; } | awk -v top="$1" -v hz="$(getconf CLK_TCK)" '
-        { pid = $1; sub(/^.*\) /, ""); if (pid == top || $2 == top) ticks += $12 + $13 + $14 + $15 }
-        END { printf "%.2f\n", ticks / hz }'
-}
-backend_cpu() {
-    awk -v hz="$(getconf CLK_TCK)" '{ sub(/^.*\) /, ""); printf "%.2f\n", ($12 + $13) / hz }' "/proc/$1/stat"
-}
-wal_position() { query -c "SELECT pg_current_wal_insert_lsn() - '0/0'"; }
-
-# Seconds that all the machine's processors were busy.
-machine_cpu() {
-    awk -v hz="$(getconf CLK_TCK)" 'NR == 1 { printf "%.2f\n", ($2 + $3 + $4 + $7 + $8 + $9) / hz }' /proc/stat
-}
-
-now="SELECT extract(epoch FROM clock_timestamp())"
-calc() { awk "BEGIN { printf \"%.6f\\n\", $1 }"; }
-
-# (b): looks how far the view is, again and again, until it is killed. The first line is its backend's pid.
-start_watching() {
-    {
-        say 'SELECT pg_backend_pid();'
-        say 'SELECT extract(epoch FROM clock_timestamp()), sum(read) FROM stream_agg.views \watch 0.02'
-    } | psql -XqAt >seen 2>&1 &
-    watcher=$!
-    wait_for_line seen
-}
 # Until the view has all rows.
 wait_for_view() {
     local seen_rows=0 before=0 deadline=$((SECONDS + 120))
@@ -79,25 +46,6 @@ wait_for_view() {
         seen_rows=$(tail -n 2 seen | sed -n 's/^[0-9.]*|\([0-9]*\)$/\1/p' | tail -n 1)
         [ "$seen_rows" = "$before" ] || deadline=$((SECONDS + 120))
         before=$seen_rows
-    done
-}
-stop_watching() {
-    kill "$watcher" 2>/dev/null || true
-    wait "$watcher" 2>/dev/null || true
-    watcher=
-}
-wait_until() {
-    local deadline=$((SECONDS + 60))
-    until [ "$(query -c "$1")" = t ]; do
-        [ "$SECONDS" -lt "$deadline" ] || die "in vain: $1"
-        sleep 0.05
-    done
-}
-wait_for_line() {
-    local deadline=$((SECONDS + 60))
-    until [ -s "$1" ]; do
-        [ "$SECONDS" -lt "$deadline" ] || die "nothing came into $1"
-        sleep 0.02
     done
 }
 
@@ -153,7 +101,7 @@ load() {
     : >seen
     query -c CHECKPOINT
     case $contestant in
-    b) start_watching ;;
+    b) start_watching 'SELECT extract(epoch FROM clock_timestamp()), sum(read) FROM stream_agg.views' ;;
     e)
         perl "$bench/drain.pl" "$rows" "$upsert" >seen 2>&1 &
         watcher=$!
@@ -173,7 +121,7 @@ load() {
     others=$(calc "$(machine_cpu) - $machine_before - $cpu")
     wal=$(($(wal_position) - wal_before))
     if [ "$contestant" = b ]; then
-        cpu=$(calc "$cpu - $(backend_cpu "$(head -n 1 seen)")")
+        cpu=$(calc "$cpu - $(process_cpu "$(head -n 1 seen)")")
         stop_watching
     fi
     begin=$(head -n 1 loaded)

@@ -4,12 +4,20 @@
 # server; three continuous views fill while they arrive; at the end each view is compared with the batch
 # answer. Exits non-zero if they differ. DEMO_SECONDS sets the pace (default 20; 0: as fast as it goes).
 #
+#   test/demo/run.sh            they are copied into a staged stream
+#   test/demo/run.sh kafka      they are produced, as JSON, to a topic with four partitions: of a throw-away broker,
+#                               or of librdkafka's mock where there is none
+#
 set -euo pipefail
 # shellcheck source=test/server.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../server.sh"
+# shellcheck source=test/kafka/rig.sh
+. "$top/test/kafka/rig.sh"
 
+source=${1:-staged}
 demo=$top/test/demo
 pace=${DEMO_SECONDS:-20}
+partitions=1
 columns=(flight_id origin destination scheduled departed delay distance)
 screen=         # not empty: a terminal that can be drawn on
 total=0
@@ -73,13 +81,24 @@ end_screen() {
 # ---- the steps
 
 create() {
-    query -f "$demo/airports.sql" -f "$demo/schema.sql"
-    gzip -dc "$top/test/data/flights-20k.jsonl.gz" | perl "$demo/to_copy.pl" "${columns[@]}" >flights.copy
+    local where=()
+    if [ "$source" = kafka ]; then
+        partitions=4
+        kafka_topic flights "$partitions"
+        where=(-v bootstrap="$bootstrap")
+    fi
+    query ${where[@]+"${where[@]}"} -f "$demo/airports.sql" -f "$demo/schema.sql"
+    gzip -dc "$top/test/data/flights-20k.jsonl.gz" >flights.json
+    perl "$demo/to_copy.pl" "${columns[@]}" <flights.json >flights.copy
     total=$(wc -l <flights.copy)
 }
 
 feed() {
-    perl "$demo/feed.pl" flights.copy "$pace" | query
+    if [ "$source" = kafka ]; then
+        { say 'lines flights spread all' && perl "$demo/feed.pl" flights.json "$pace" plain; } | kafka_tool
+    else
+        perl "$demo/feed.pl" flights.copy "$pace" | query
+    fi >/dev/null
 }
 
 # The rows flow in the background; what is shown is read from the server's own views.
@@ -93,7 +112,7 @@ run_and_show() {
         show
         sleep "$interval"
     done
-    wait "$feeder" || die "copying into the stream failed"
+    wait "$feeder" || die "feeding the stream failed"
     job=
     run query -c "CALL stream_agg.run('flights')"
     show
@@ -109,7 +128,7 @@ compare() {
     query -c "COPY flights_log ($list) FROM STDIN" <flights.copy
     say
     say "Every view against the batch answer over the accepted events:"
-    psql -Xq -f "$demo/verify.sql"
+    psql -Xq -v partitions="$partitions" -f "$demo/verify.sql"
     [ "$(query -c 'SELECT count(*) = 3 AND bool_and(same) FROM verdict')" = t ]
 }
 
@@ -117,7 +136,9 @@ say "building, and starting a throw-away server ..."
 prepare
 trap end_screen EXIT
 server_start
+[ "$source" != kafka ] || kafka_start
 create
+[ "$source" != kafka ] || say "flights come from $kafka_what, in $partitions partitions"
 begin_screen
 run_and_show
 if compare; then

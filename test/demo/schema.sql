@@ -1,8 +1,26 @@
 -- The demo's stream and views. The table airports is there already.
 CREATE EXTENSION stream_agg;
 
--- A staged stream: rows come through INSERT or COPY. Flights become known at their departure, so
--- scheduled times arrive out of order; the watermark waits an hour for them.
+-- Flights become known at their departure, so scheduled times arrive out of order; the watermark waits an
+-- hour for them.
+\if :{?bootstrap}
+
+-- A Kafka topic of JSON objects whose fields are named like the columns.
+CREATE SERVER kafka FOREIGN DATA WRAPPER stream_agg OPTIONS (type 'kafka', bootstrap_servers :'bootstrap');
+
+CREATE FOREIGN TABLE flights (
+    flight_id   int NOT NULL,
+    origin      text NOT NULL,
+    destination text NOT NULL,
+    scheduled   timestamptz NOT NULL,
+    departed    timestamptz,
+    delay       int,
+    distance    int
+) SERVER kafka OPTIONS (topic 'flights', event_time 'scheduled', watermark '1 hour');
+
+\else
+
+-- A staged stream: rows come through INSERT or COPY.
 CREATE FOREIGN TABLE flights (
     flight_id   int NOT NULL,
     origin      text NOT NULL,
@@ -12,6 +30,8 @@ CREATE FOREIGN TABLE flights (
     delay       int,
     distance    int
 ) SERVER stream_staged OPTIONS (event_time 'scheduled', watermark '1 hour');
+
+\endif
 
 -- Flights and mean delay per origin and hour: a row appears once, when its hour closes.
 CREATE MATERIALIZED VIEW origin_hours

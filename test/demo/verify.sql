@@ -1,14 +1,24 @@
 -- The batch answer: what each view must hold, in plain SQL without anything of the extension, over an
--- ordinary table flights_log with the same events in the same order (ord). Leaves a row per view in
--- verdict.
+-- ordinary table flights_log with the same events in the same order (ord, from 1), dealt out in turn to the
+-- stream's partitions (:partitions, default 1). Leaves a row per view in verdict.
 \set ON_ERROR_STOP on
 SET client_min_messages = warning;
+\if :{?partitions}
+\else
+\set partitions 1
+\endif
 
--- The watermark before each event: the running maximum of the event times before it, minus the delay.
+-- The watermark before each event: the running maximum of the event times before it in its partition, minus the
+-- delay.
 CREATE TEMP VIEW timed AS
-SELECT *, max(scheduled) OVER (ORDER BY ord ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+SELECT *, max(scheduled) OVER (PARTITION BY ord % :partitions ORDER BY ord ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
           - interval '1 hour' AS watermark
 FROM flights_log;
+
+-- The view's in the end: that of the partition that is least far.
+CREATE TEMP VIEW last_watermark AS
+SELECT min(latest) - interval '1 hour' AS watermark
+FROM (SELECT max(scheduled) AS latest FROM flights_log GROUP BY ord % :partitions) x;
 
 -- Each view's (event, window) pairs, its WHERE and join included. A pair is late when its window had
 -- closed by then.
@@ -32,7 +42,7 @@ CREATE TEMP VIEW batch_origin_hours AS
 SELECT origin, window_start, window_end, count(*) AS flights, round(avg(delay), 1) AS mean_delay
 FROM kept JOIN flights_log USING (ord) WHERE view = 'origin_hours'
 GROUP BY origin, window_start, window_end
-HAVING window_end <= (SELECT max(scheduled) - interval '1 hour' FROM flights_log);
+HAVING window_end <= (SELECT watermark FROM last_watermark);
 
 CREATE TEMP VIEW batch_route_days AS
 SELECT origin, destination, window_start, window_end, count(*) AS flights, max(delay) AS worst_delay
