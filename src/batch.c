@@ -61,6 +61,7 @@ sa_batch_partition(SaBatch *batch, const char *topic, int32 partition, int64 fir
 	place->loss = SA_LOSS_NONE;
 	place->max_time = DT_NOBEGIN;
 	place->quiet_since = DT_NOEND;
+	place->quiet_until = DT_NOBEGIN;
 	return index;
 }
 

@@ -55,6 +55,7 @@ typedef struct SaBatchPartition
 	int64		kept_next;		/* to before here */
 	TimestampTz max_time;		/* running maximum over this batch; DT_NOBEGIN: none */
 	TimestampTz quiet_since;	/* read to its end, and nothing has come since; DT_NOEND: it is not */
+	TimestampTz quiet_until;	/* when the source last made sure of that; DT_NOBEGIN: never */
 } SaBatchPartition;
 
 /* A record that no event could be made of, for its dead letter. */

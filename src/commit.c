@@ -7,6 +7,8 @@
  */
 #include "postgres.h"
 
+#include "utils/timestamp.h"
+
 #include "commit.h"
 #include "watermark.h"
 
@@ -109,12 +111,32 @@ advance_partition(SaViewPosition *pos, const SaBatchPartition *partition, const 
 }
 
 static bool
+is_quiet(const SaBatchPartition *partition, const SaTimekeeping *time)
+{
+	return time->idle_timeout > 0 && partition->quiet_since != DT_NOEND && partition->quiet_until != DT_NOBEGIN;
+}
+
+/*
+ * Quiet for so long, as the source has made sure of not longer than that ago: a partition that we merely hear
+ * nothing of may be behind, and one that is behind is not idle.
+ */
+static bool
 is_idle(const SaBatchPartition *partition, const SaTimekeeping *time)
 {
 	if (partition->gone)
 		return true;
-	return time->idle_timeout > 0 && partition->quiet_since != DT_NOEND &&
-		time->now - partition->quiet_since >= time->idle_timeout;
+	return is_quiet(partition, time) &&
+		partition->quiet_until - partition->quiet_since >= time->idle_timeout &&
+		time->now - partition->quiet_until < 2 * time->idle_timeout;
+}
+
+/* When the source is to make sure again. */
+static TimestampTz
+next_check(const SaBatchPartition *partition, const SaTimekeeping *time)
+{
+	TimestampTz at = (is_idle(partition, time) ? partition->quiet_until : partition->quiet_since) + time->idle_timeout;
+
+	return at > time->now ? at : time->now + USECS_PER_SEC;
 }
 
 /*
@@ -193,9 +215,8 @@ sa_commit_moves(List *positions, const SaBatch *batch, const SaTimekeeping *time
 
 		if (partition->next != partition->first)
 			return true;
-		if (time->delay != SA_NO_DELAY && time->idle_timeout > 0 && partition->quiet_since != DT_NOEND &&
-			!is_idle(partition, time))
-			*next_idle = Min(*next_idle, partition->quiet_since + time->idle_timeout);
+		if (time->delay != SA_NO_DELAY && is_quiet(partition, time) && !partition->gone)
+			*next_idle = Min(*next_idle, next_check(partition, time));
 	}
 	return list_length(after) != list_length(positions) ||
 		sa_commit_watermark(after) != sa_commit_watermark(positions);

@@ -22,7 +22,7 @@ typedef struct SaTimekeeping
 {
 	int64		delay;			/* of its watermark; SA_NO_DELAY: it has none */
 	int64		idle_timeout;	/* microseconds; 0: partitions are never idle */
-	TimestampTz now;			/* the clock, for idleness */
+	TimestampTz now;			/* the clock, for idleness alone */
 } SaTimekeeping;
 
 /*
@@ -34,8 +34,8 @@ extern List *sa_commit_advance(List *before, const SaBatch *batch, const uint8 *
 							   const SaTimekeeping *time);
 
 /*
- * Would a batch without events move the view's places or its watermark?  *next_idle is lowered to when,
- * without any event, the watermark may move by idleness.
+ * Would a batch without events move the view's places or its watermark?  *next_idle is lowered to when the
+ * source is to make sure that partitions are quiet, whereupon the watermark may move.
  */
 extern bool sa_commit_moves(List *positions, const SaBatch *batch, const SaTimekeeping *time, TimestampTz *next_idle);
 

@@ -43,7 +43,7 @@ typedef struct SaView
 	bool		at_end;
 	bool		starved;		/* not at the end, but the source has nothing at hand just now */
 	TimestampTz next_due;
-	TimestampTz next_idle;		/* when idleness may move its watermark; DT_NOEND: never */
+	TimestampTz next_idle;		/* when idleness is to be made sure of; DT_NOEND: never */
 	TimestampTz retry_at;
 	int			retries;
 } SaView;

@@ -1074,6 +1074,17 @@ begin_partitions(Cursor *cursor, SaBatch *batch)
 		(void) sa_batch_partition(batch, cursor->places[i].topic, cursor->places[i].partition, cursor->places[i].next);
 }
 
+/* As of the last look there was nothing more, unless that was before the last record came. */
+static TimestampTz
+quiet_until(SaSource *source, const Place *place)
+{
+	Known	   *known = find_known(source, place->topic, place->partition);
+
+	if (known == NULL || known->high > place->next)
+		return place->quiet_since;
+	return Max(source->known_as_of, place->quiet_since);
+}
+
 static void
 end_partitions(SaSource *source, Cursor *cursor, SaBatch *batch)
 {
@@ -1090,7 +1101,10 @@ end_partitions(SaSource *source, Cursor *cursor, SaBatch *batch)
 			partition->next = place->next;
 		partition->gone = place->gone;
 		if (place->at_end && source->trouble[0] == '\0')
+		{
 			partition->quiet_since = place->quiet_since;
+			partition->quiet_until = quiet_until(source, place);
+		}
 	}
 }
 

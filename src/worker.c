@@ -813,9 +813,20 @@ has_reached(SaView *view, List *target)
 	return true;
 }
 
+static bool
+has_own_end(SaView *view)
+{
+	ListCell   *lc;
+
+	foreach(lc, view->positions)
+		if (((SaViewPosition *) lfirst(lc))->end != PG_INT64_MAX)
+			return true;
+	return false;
+}
+
 /*
  * What a run() call waits for: the first view that comes to the end shows where that is; the others are
- * done when they have come as far, whatever has been written since.
+ * done when they have come as far, whatever has been written since.  A view that ends by itself shows nothing.
  */
 static void
 note_request(Worker *worker, List *views)
@@ -829,7 +840,7 @@ note_request(Worker *worker, List *views)
 		if (!view->asked || view->reading)
 			continue;
 		view->asked = false;
-		if (worker->target == NIL)
+		if (worker->target == NIL && !has_own_end(view))
 		{
 			MemoryContext old = MemoryContextSwitchTo(worker->target_cxt);
 
@@ -1020,6 +1031,8 @@ wants_exact_end(Worker *worker, TimestampTz now)
 			return true;
 		if (view->asked && view->reading)
 			return true;
+		if (view->options.trigger == SA_TRIGGER_IMMEDIATE && is_running(view) && view->next_idle <= now)
+			return true;		/* idleness is to be made sure of */
 	}
 	return false;
 }
