@@ -10,6 +10,7 @@ CREATE MATERIALIZED VIEW asked WITH (stream_agg.continuous, stream_agg.trigger =
 CREATE MATERIALIZED VIEW eager WITH (stream_agg.continuous) AS SELECT count(*) AS n FROM s;
 CALL stream_agg.run('eager');
 SELECT view, read FROM stream_agg.views ORDER BY view::text;
+SELECT * FROM asked;
 CALL stream_agg.run('s');
 SELECT view, read FROM stream_agg.views ORDER BY view::text;
 DROP MATERIALIZED VIEW eager;

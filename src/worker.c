@@ -912,6 +912,42 @@ turn(Worker *worker, List *views)
 	return !starved;
 }
 
+/*
+ * The answer over no records yet: a view that waits to be asked shows it from the beginning on, as one
+ * without keys has a row for it.
+ */
+static void
+show_empty_answers(Worker *worker)
+{
+	List	   *views = NIL;
+	Relation	rel;
+	SaBatch    *batch;
+	ListCell   *lc;
+
+	foreach(lc, worker->views)
+	{
+		SaView	   *view = lfirst(lc);
+
+		if (view->fresh && is_running(view) && view->options.trigger == SA_TRIGGER_MANUAL && !view->reading)
+			views = lappend(views, view);
+	}
+	if (views == NIL)
+		return;
+	begin_transaction();
+	if (lock_stream(worker) == STREAM_LOCKED)
+	{
+		rel = table_open(worker->stream, NoLock);
+		batch = sa_batch_create(worker->batch_cxt, worker->stream, RelationGetDescr(rel));
+		batch->at_end = batch->drained = true;
+		table_close(rel, NoLock);
+		PopActiveSnapshot();
+		(void) process_views(views, batch);
+	}
+	commit_transaction();
+	report_views(worker, views);
+	MemoryContextReset(worker->batch_cxt);
+}
+
 /* --- the schedule --- */
 
 static bool
@@ -1290,8 +1326,16 @@ look_at_changes(Worker *worker)
 {
 	if (!sa_slot_take_reload(worker->slot) && !stream_changed && worker->source && !must_look_again(worker))
 		return false;
-	if (reload(worker) == STREAM_GONE)
-		return true;
+	switch (reload(worker))
+	{
+		case STREAM_GONE:
+			return true;
+		case STREAM_BUSY:
+			break;
+		case STREAM_LOCKED:
+			show_empty_answers(worker);
+			break;
+	}
 	my_failure[0] = '\0';
 	return false;
 }
