@@ -319,16 +319,18 @@ COMMENT ON FUNCTION stream_agg.try_decode_all(regclass, bytea[]) IS 'the same fo
 CREATE FUNCTION stream_agg.to_time(usecs bigint) RETURNS timestamptz
 	LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
 	-- in two parts: an interval times a number is exact only while the number is exact as float8
-	SELECT timestamptz '2000-01-01 00:00:00+00' + (usecs / 1000000) * interval '1 second'
-		+ (usecs % 1000000) * interval '1 microsecond'
+	SELECT timestamptz '2000-01-01 00:00:00+00'
+		OPERATOR(pg_catalog.+) ((usecs OPERATOR(pg_catalog./) 1000000) OPERATOR(pg_catalog.*) interval '1 second')
+		OPERATOR(pg_catalog.+) ((usecs OPERATOR(pg_catalog.%) 1000000) OPERATOR(pg_catalog.*) interval '1 microsecond')
 $$;
 COMMENT ON FUNCTION stream_agg.to_time(bigint) IS 'time from microseconds since 2000-01-01 00:00 UTC';
 
 -- Rows that the current user may see: his own objects, or everything for administrators.
 CREATE FUNCTION stream_agg.may_see(relation regclass) RETURNS boolean
 	LANGUAGE sql STABLE PARALLEL SAFE AS $$
+	-- parsed where it is called: an operator that is not named in full could be the caller's own
 	SELECT pg_catalog.pg_has_role(c.relowner, 'USAGE') OR pg_catalog.pg_has_role('stream_agg_admin', 'USAGE')
-	FROM pg_catalog.pg_class c WHERE c.oid = relation
+	FROM pg_catalog.pg_class c WHERE c.oid OPERATOR(pg_catalog.=) relation::pg_catalog.oid
 $$;
 COMMENT ON FUNCTION stream_agg.may_see(regclass) IS 'whether the current user owns a relation or administers stream_agg';
 

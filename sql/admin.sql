@@ -179,6 +179,22 @@ CALL stream_agg.run('s');
 SELECT view, skipped, read = skipped + tombstone + malformed + null_time + future + duplicate + failed + filtered + late + accepted AS adds_up
 FROM stream_agg.views ORDER BY view::text COLLATE "C";
 
+-- An operator of one's own, first in the path and an exact match, opens nobody else's objects.
+RESET ROLE;
+CREATE SCHEMA regress_sa_snoop AUTHORIZATION regress_sa_other;
+SET ROLE regress_sa_other;
+CREATE TABLE regress_sa_snoop.mine ();
+CREATE FUNCTION regress_sa_snoop.mine_only(oid, regclass) RETURNS boolean IMMUTABLE LANGUAGE sql AS
+	$$SELECT $1 OPERATOR(pg_catalog.=) 'regress_sa_snoop.mine'::regclass::oid$$;
+CREATE OPERATOR regress_sa_snoop.= (LEFTARG = oid, RIGHTARG = regclass, FUNCTION = regress_sa_snoop.mine_only);
+SET search_path = regress_sa_snoop, pg_catalog, public;
+SELECT (SELECT count(*) FROM stream_agg.streams) AS streams, (SELECT count(*) FROM stream_agg.views) AS views,
+	(SELECT count(*) FROM stream_agg.partitions) AS partitions, (SELECT count(*) FROM stream_agg.dead_letters) AS dead_letters,
+	(SELECT count(*) FROM stream_agg.data_losses) AS data_losses, (SELECT count(*) FROM stream_agg.progress) AS progress;
+RESET search_path;
+RESET ROLE;
+DROP SCHEMA regress_sa_snoop CASCADE;
+
 RESET ROLE;
 DROP FOREIGN TABLE s CASCADE;
 DROP TABLE ordinary;

@@ -25,6 +25,10 @@ SELECT view, status, read FROM stream_agg.views ORDER BY view::text;
 SELECT view, position, stops_at, lag FROM stream_agg.partitions ORDER BY view::text;
 SELECT * FROM bounded;
 SELECT * FROM later;
+-- Resumed, it is at its end again.
+SELECT stream_agg.resume('bounded');
+CALL stream_agg.run('s');
+SELECT status, read FROM stream_agg.views WHERE view = 'bounded'::regclass;
 -- Nothing to begin with is an end as well.
 CREATE MATERIALIZED VIEW nothing WITH (stream_agg.continuous, stream_agg.start = 'latest', stream_agg."end" = 'latest') AS SELECT count(*) AS n FROM s;
 CALL stream_agg.run('s');

@@ -161,7 +161,19 @@ sa_deadletter_make(SaBatch *batch, int ordinal, Oid view, const char *reason, co
 	return letter;
 }
 
-/* A letter of the stream itself that another view's turn has left already. */
+static TimestampTz
+arrival_of(HeapTuple tuple, TupleDesc desc)
+{
+	bool		isnull;
+	Datum		value = heap_getattr(tuple, Anum_letter_arrival, desc, &isnull);
+
+	return isnull ? DT_NOBEGIN : DatumGetTimestampTz(value);
+}
+
+/*
+ * A letter of the stream itself that another view's turn has left already.  Another arrival: another record,
+ * whose topic has been made anew.
+ */
 static bool
 is_there(Relation rel, Oid stream, SaDeadLetter *letter)
 {
@@ -176,7 +188,8 @@ is_there(Relation rel, Oid stream, SaDeadLetter *letter)
 	ScanKeyInit(&keys[3], Anum_letter_position, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(letter->position));
 	scan = systable_beginscan(rel, sa_catalog_relation("dead_letter_place"), true, NULL, lengthof(keys), keys);
 	while (!found && HeapTupleIsValid(tuple = systable_getnext(scan)))
-		found = heap_attisnull(tuple, Anum_letter_view, RelationGetDescr(rel));
+		found = heap_attisnull(tuple, Anum_letter_view, RelationGetDescr(rel)) &&
+			arrival_of(tuple, RelationGetDescr(rel)) == letter->arrival;
 	systable_endscan(scan);
 	return found;
 }

@@ -55,10 +55,11 @@ static void
 forbid_parallel(PlannerInfo *root)
 {
 	root->glob->parallelModeOK = false;
-	for (int i = 1; i < root->simple_rel_array_size; i++)
+	for (; root != NULL; root = root->parent_root)
 	{
-		if (root->simple_rel_array[i] != NULL)
-			root->simple_rel_array[i]->consider_parallel = false;
+		for (int i = 1; i < root->simple_rel_array_size; i++)
+			if (root->simple_rel_array[i] != NULL)
+				root->simple_rel_array[i]->consider_parallel = false;
 	}
 }
 

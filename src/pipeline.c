@@ -786,8 +786,13 @@ save_failure(SaView *view, const char *message)
 	BeginInternalSubTransaction(NULL);
 	PG_TRY();
 	{
+		SaViewConfig *config;
+
 		PushActiveSnapshot(GetTransactionSnapshot());
-		sa_catalog_set_status(view->config->view, SA_STATUS_FAILED, message);
+		LockRelationOid(view->config->view, RowExclusiveLock);
+		config = sa_catalog_view(view->config->view);
+		if (config != NULL && strcmp(config->status, SA_STATUS_RUNNING) == 0)	/* and not paused meanwhile */
+			sa_catalog_set_status(view->config->view, SA_STATUS_FAILED, message);
 		PopActiveSnapshot();
 		ReleaseCurrentSubTransaction();
 		ok = true;
@@ -806,13 +811,12 @@ save_failure(SaView *view, const char *message)
 }
 
 /* No more reading until an administrator resumes the view, from what is on disk. */
-static SaPartEnd
-fail_view(SaView *view, ErrorData *error)
+SaPartEnd
+sa_pipeline_stop(SaView *view, const char *message)
 {
-	log_failure(view, error, "has failed");
 	if (view->state)
 		sa_state_reset(view->state);
-	if (!save_failure(view, describe(error)))
+	if (!save_failure(view, message))
 	{
 		retry_later(view);
 		return SA_PART_RETRY;
@@ -862,7 +866,8 @@ sa_pipeline_process(SaView *view, SaBatch *batch)
 		retry_later(view);
 		return SA_PART_RETRY;
 	}
-	return fail_view(view, part.error);
+	log_failure(view, part.error, "has failed");
+	return sa_pipeline_stop(view, describe(part.error));
 }
 
 void

@@ -39,6 +39,7 @@ typedef struct SaView
 	/* for the worker's schedule */
 	bool		fresh;			/* nothing written yet, not even the row of a view without keys */
 	bool		reading;		/* until it has come to the end */
+	bool		exact;			/* the end as of its trigger, not where nothing is at hand */
 	bool		asked;			/* a run() call waits for it */
 	bool		at_end;
 	bool		starved;		/* not at the end, but the source has nothing at hand just now */
@@ -68,6 +69,9 @@ extern bool sa_pipeline_moves(SaView *view, SaBatch *batch);
 
 /* The view's part of a batch, in a subtransaction of its own. */
 extern SaPartEnd sa_pipeline_process(SaView *view, SaBatch *batch);
+
+/* The view's records cannot be had: it fails with this message.  In a subtransaction of its own. */
+extern SaPartEnd sa_pipeline_stop(SaView *view, const char *message);
 
 /* The transaction has committed. */
 extern void sa_pipeline_committed(SaView *view);

@@ -18,6 +18,7 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -41,6 +42,7 @@
 #define NUDGE_TIME (50 * INT64CONST(1000))	/* between nudges */
 #define NUDGE_LENGTH 200000		/* records at hand below which more are asked for */
 #define UNWANTED_TIME (5 * USECS_PER_SEC)	/* how long a cursor is kept that nobody reads from */
+#define TROUBLE_TIME (10 * USECS_PER_SEC)	/* how long a partition's trouble counts after the last read */
 #define COUNTED_RECORD 100		/* bytes that a record costs beside key and value */
 
 /* A partition as a cursor reads it. */
@@ -57,6 +59,8 @@ typedef struct Place
 	TimestampTz out_of_range;	/* when the brokers said that next is; 0: they did not */
 	bool		troubled;		/* they said that it cannot be read */
 	bool		gone;			/* the stream's options no longer name its topic */
+	bool		added;			/* not among the positions that the cursor was pointed to, */
+	int64		first;			/* so read from here on */
 } Place;
 
 typedef struct Cursor
@@ -112,7 +116,7 @@ struct SaSource
 	TimestampTz known_as_of;	/* when that look was started; 0: there was none */
 	bool		resolved;		/* it was for a new view, which has not been told yet */
 	int64		resolved_ms[2];
-	bool		exact;			/* reading ends at known[].end, not where nothing is at hand */
+	bool		ends_known;		/* known[].end holds */
 
 	char		trouble[256];	/* '': none */
 	TimestampTz trouble_since;
@@ -134,7 +138,7 @@ note_trouble(SaSource *source, const char *text)
 		source->next_look = Min(source->next_look, now);
 	}
 	source->trouble_noted = now;
-	strlcpy(source->trouble, text, sizeof(source->trouble));
+	strlcpy(source->trouble, text, pg_mbcliplen(text, strlen(text), sizeof(source->trouble) - 1) + 1);
 }
 
 static void
@@ -166,7 +170,8 @@ any_place_troubled(SaSource *source)
 	{
 		Cursor	   *cursor = lfirst(lc);
 
-		for (int i = 0; i < cursor->nplaces; i++)
+		/* where nobody reads, nobody could hear that it is over */
+		for (int i = 0; i < cursor->nplaces && GetCurrentTimestamp() - cursor->used < TROUBLE_TIME; i++)
 			if (cursor->places[i].troubled)
 				return true;
 	}
@@ -245,9 +250,11 @@ take_result(SaSource *source)
 	source->known = known;
 	source->nknown = count;
 	source->known_as_of = source->look_started;
-	source->resolved |= source->look_purpose.resolve;
-	if (source->look_purpose.resolve)
-		memcpy(source->resolved_ms, source->look_purpose.times_ms, sizeof(source->resolved_ms));
+	/* A view begins when all of its topics are there: one that came later would be read from its beginning. */
+	if (!source->look_purpose.resolve || sa_look_missing(source->look) != NULL)
+		return;
+	source->resolved = true;
+	memcpy(source->resolved_ms, source->look_purpose.times_ms, sizeof(source->resolved_ms));
 }
 
 /* A look has failed: what it was for is still wanted. */
@@ -329,11 +336,11 @@ go_on_looking(SaSource *source)
 static bool
 kafka_refresh(SaSource *source, TimestampTz as_of)
 {
-	source->exact = as_of != 0;
 	if (as_of == 0)
 		return true;
 	if (source->known_as_of >= as_of)
 	{
+		source->ends_known = true;
 		for (int i = 0; i < source->nknown; i++)
 			source->known[i].end = source->known[i].high;
 		return true;
@@ -516,7 +523,7 @@ add_place(SaSource *source, Cursor *cursor, const char *topic, int32 partition, 
 	memset(place, 0, sizeof(Place));
 	place->topic = MemoryContextStrdup(cursor->cxt, topic);
 	place->partition = partition;
-	place->start = place->next = next;
+	place->start = place->next = place->first = next;
 	place->quiet_since = GetCurrentTimestamp();
 	place->gone = !sa_client_wants(&source->options, topic);
 }
@@ -551,7 +558,10 @@ point_cursor(SaSource *source, Cursor *cursor, List *from)
 	}
 	for (int i = 0; i < source->nknown && !is_bounded(from); i++)
 		if (find_place(cursor, source->known[i].topic, source->known[i].partition) == NULL)
+		{
 			add_place(source, cursor, source->known[i].topic, source->known[i].partition, source->known[i].low);
+			cursor->places[cursor->nplaces - 1].added = true;
+		}
 	assign(cursor);
 }
 
@@ -586,7 +596,7 @@ stands_at(Cursor *cursor, List *from)
 
 			named |= position->partition == place->partition && strcmp(position->topic, place->topic) == 0;
 		}
-		if (!named && (place->next != place->start || is_bounded(from)))
+		if (!named && (!place->added || place->next != place->first || is_bounded(from)))
 			return false;
 	}
 	return true;
@@ -693,13 +703,15 @@ close_unwanted(SaSource *source, List *readers)
  * batch, and go on from what there is if that is wanted.  True when the place has moved.
  */
 static bool
-judge_loss(SaSource *source, Place *place, SaBatchPartition *partition)
+judge_loss(SaSource *source, Place *place, int64 end, SaBatchPartition *partition)
 {
 	Known	   *known = find_known(source, place->topic, place->partition);
 
 	if (place->out_of_range == 0 || place->out_of_range > source->known_as_of || known == NULL)
 		return false;
 	place->out_of_range = 0;
+	if (place->next >= end)
+		return false;			/* nobody reads there */
 	if (place->next >= known->low && place->next <= known->high)
 		return true;			/* it is there: a broker was not up to date */
 	partition->kept_first = known->low;
@@ -710,18 +722,20 @@ judge_loss(SaSource *source, Place *place, SaBatchPartition *partition)
 		place->out_of_range = GetCurrentTimestamp();	/* still, for whoever reads here next */
 		return false;
 	}
-	partition->skipped += Max(0, known->low - place->next);
+	partition->skipped += Max(0, Min(known->low, end) - place->next);
+	if (place->added && place->next == place->first)
+		place->first = known->low;
 	place->next = known->low;
 	return true;
 }
 
 static void
-judge_losses(SaSource *source, Cursor *cursor, SaBatch *batch)
+judge_losses(SaSource *source, Cursor *cursor, const int64 *ends, SaBatch *batch)
 {
 	bool		moved = false;
 
 	for (int i = 0; i < cursor->nplaces; i++)
-		moved |= judge_loss(source, &cursor->places[i], &batch->partitions[i]);
+		moved |= judge_loss(source, &cursor->places[i], ends[i], &batch->partitions[i]);
 	if (moved)
 		assign(cursor);
 }
@@ -1029,7 +1043,8 @@ nudge(SaSource *source, Cursor *cursor)
 	cursor->nudged = now;
 	list = rd_kafka_topic_partition_list_new(cursor->nplaces);
 	for (int i = 0; i < cursor->nplaces; i++)
-		rd_kafka_topic_partition_list_add(list, cursor->places[i].topic, cursor->places[i].partition);
+		if (!cursor->places[i].gone && !cursor->places[i].troubled)
+			rd_kafka_topic_partition_list_add(list, cursor->places[i].topic, cursor->places[i].partition);
 	sa_client_nudge(cursor->client, list);
 }
 
@@ -1058,13 +1073,13 @@ fill_batch(Reading *reading, const SaReadLimits *limits)
 		nudge(reading->source, reading->cursor);
 		batch->drained = !read_chunk(reading, limits, timeout_ms);
 		timeout_ms = 0;
-		if (!batch->drained)
+		if (!batch->drained && (reading->nrecords > 0 || GetCurrentTimestamp() < deadline))
 			continue;
 		if (GetCurrentTimestamp() >= deadline || !has_backlog(reading->source, reading->cursor))
 			return;
 		timeout_ms = FILL_STEP_MS;
 	}
-	batch->drained = false;
+	batch->drained = is_over(reading);
 }
 
 static void
@@ -1114,8 +1129,10 @@ is_read(SaSource *source, const Place *place)
 {
 	Known	   *known = find_known(source, place->topic, place->partition);
 
-	if (known == NULL || place->discarded)
+	if (place->discarded)
 		return true;
+	if (known == NULL)
+		return source->options.topics == NIL;	/* no longer there; else it is missed */
 	if (place->next <= known->end)
 		return place->next == known->end;
 	/* beyond it, and not because it has read on: only the brokers can tell whether that is so */
@@ -1126,8 +1143,8 @@ is_read(SaSource *source, const Place *place)
 static bool
 is_at_end(SaSource *source, Cursor *cursor, const SaBatch *batch)
 {
-	if (!source->exact)
-		return batch->drained;
+	if (!source->ends_known)
+		return false;
 	for (int i = 0; i < cursor->nplaces; i++)
 	{
 		Place	   *place = &cursor->places[i];
@@ -1166,12 +1183,12 @@ kafka_read(SaSource *source, List *from, const SaReadLimits *limits, SaBatch *ba
 
 	cursor->used = GetCurrentTimestamp();
 	begin_partitions(cursor, batch);
-	judge_losses(source, cursor, batch);
+	reading->ends = ends_of(cursor, from);
+	judge_losses(source, cursor, reading->ends, batch);
 	reading->source = source;
 	reading->cursor = cursor;
 	reading->batch = batch;
 	reading->bytes = 0;
-	reading->ends = ends_of(cursor, from);
 	reading->chunk_cxt = AllocSetContextCreate(batch->cxt, "stream_agg Kafka chunk", ALLOCSET_DEFAULT_SIZES);
 	if (!is_stopped(batch))
 	{

@@ -29,6 +29,7 @@
 #include "port/atomics.h"
 #include "regex/regex.h"
 #include "storage/fd.h"
+#include "storage/ipc.h"
 #include "utils/builtins.h"
 
 #include "compat.h"
@@ -111,7 +112,7 @@ wake(void)
 static void
 leave_at_once(int status, void *arg)
 {
-	if (pg_atomic_read_u32(&living) > 0)
+	if (proc_exit_inprogress && pg_atomic_read_u32(&living) > 0)
 		_exit(status);
 }
 
@@ -203,6 +204,13 @@ set_users(rd_kafka_conf_t *conf, DefElem *def, bool secret)
 			 secret ? 0 : errdetail_internal("%s", reason)));
 }
 
+/* What the library says of a setting that is a secret may quote it. */
+static bool
+quotes_secret(const char *text)
+{
+	return strstr(text, "sasl.oauthbearer.config") != NULL;
+}
+
 static void
 write_log(const rd_kafka_t *handle, int level, const char *facility, const char *text)
 {
@@ -214,7 +222,8 @@ write_log(const rd_kafka_t *handle, int level, const char *facility, const char 
 	if (client->nlog < LOG_LINES)
 	{
 		client->log[client->nlog].level = level;
-		snprintf(client->log[client->nlog].text, LOG_LINE, "%s: %s", facility, text);
+		snprintf(client->log[client->nlog].text, LOG_LINE, "%s: %s", facility,
+				 quotes_secret(text) ? "invalid sasl.oauthbearer.config" : text);
 		client->nlog++;
 	}
 	else
@@ -248,7 +257,7 @@ take_error(rd_kafka_t *handle, int error, const char *reason, void *opaque)
 	pthread_mutex_lock(&client->lock);
 	/* "all brokers are down" says less than why the last of them is */
 	if (error != RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN || !client->troubled)
-		snprintf(client->trouble, LOG_LINE, "%s", reason);
+		snprintf(client->trouble, LOG_LINE, "%s", quotes_secret(reason) ? "invalid sasl_oauthbearer_config" : reason);
 	client->troubled = true;
 	pthread_mutex_unlock(&client->lock);
 }
@@ -637,10 +646,15 @@ matches(regex_t *regex, const char *name)
 {
 	pg_wchar   *wide = palloc(sizeof(pg_wchar) * (strlen(name) + 1));
 	int			length = pg_mb2wchar(name, wide);
-	bool		result = pg_regexec(regex, wide, length, 0, NULL, 0, NULL, 0) == 0;
+	int			result = pg_regexec(regex, wide, length, 0, NULL, 0, NULL, 0);
 
 	pfree(wide);
-	return result;
+	if (result != REG_OKAY && result != REG_NOMATCH)
+	{
+		CHECK_FOR_INTERRUPTS();
+		elog(ERROR, "could not match topic \"%s\" (%d)", name, result);
+	}
+	return result == REG_OKAY;
 }
 
 bool

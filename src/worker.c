@@ -550,8 +550,10 @@ read_batch(Worker *worker, SaView *leader)
 	from = source_positions(leader);
 	stops = stop_at_next_view(worker, leader, from);
 	worker->routine->read(worker->source, from, &limits, batch);
+	if (stops)
+		batch->at_end = false;	/* there is more where the other view stands */
 	if (stops && has_come_to_stop(batch, from))
-		batch->at_end = batch->drained = false; /* there is more where the other view stands */
+		batch->drained = false;
 	sa_batch_seal(batch, worker->options);
 	table_close(rel, NoLock);
 	return batch;
@@ -643,6 +645,15 @@ report_views(Worker *worker, List *views)
 	}
 }
 
+/* Has the view come to its end for now?  Else it goes on, or waits for the source to have more at hand. */
+static void
+note_progress(SaView *view, const SaBatch *batch)
+{
+	view->at_end = view->exact ? batch->at_end : batch->drained;
+	view->reading = view->reading && !view->at_end;
+	view->starved = batch->drained && !view->at_end;
+}
+
 /* Take the views through a batch that has been read; true when any of them takes part. */
 static bool
 process_views(List *views, SaBatch *batch)
@@ -659,9 +670,7 @@ process_views(List *views, SaBatch *batch)
 		{
 			case SA_PART_DONE:
 				any = true;
-				view->at_end = batch->at_end;
-				view->reading = !batch->at_end;
-				view->starved = batch->drained && !batch->at_end;
+				note_progress(view, batch);
 				break;
 			case SA_PART_RETRY:
 				view->at_end = false;
@@ -742,10 +751,9 @@ stop_views(List *views, const char *message, const char *hint)
 		ereport(WARNING,
 				(errmsg("continuous view \"%s\" has failed: %s", get_rel_name(view->config->view), message),
 				 errhint("%s", hint)));
-		sa_catalog_set_status(view->config->view, SA_STATUS_FAILED, message);
-		view->config->status = SA_STATUS_FAILED;
 		view->new_positions = NIL;
-		view->reading = false;
+		if (sa_pipeline_stop(view, message) == SA_PART_STOPPED)
+			view->reading = view->asked = false;
 	}
 }
 
@@ -773,28 +781,24 @@ finish_views(List *views)
 	{
 		SaView	   *view = lfirst(lc);
 
-		if (view->new_positions == NIL || !sa_commit_finished(view->new_positions))
+		if (!is_running(view) || !sa_commit_finished(view->new_positions ? view->new_positions : view->positions))
 			continue;
+		PushActiveSnapshot(GetTransactionSnapshot());
 		sa_catalog_set_status(view->config->view, SA_STATUS_FINISHED, NULL);
+		PopActiveSnapshot();
 		view->config->status = SA_STATUS_FINISHED;
 		view->reading = false;
 	}
 }
 
-/* A batch that brought nothing: the views have come to the end. */
+/* A batch that brought nothing. */
 static void
-note_end(List *views, const SaBatch *batch)
+note_nothing(List *views, const SaBatch *batch)
 {
 	ListCell   *lc;
 
 	foreach(lc, views)
-	{
-		SaView	   *view = lfirst(lc);
-
-		view->at_end = batch->at_end;
-		view->reading = view->reading && !batch->at_end;
-		view->starved = batch->drained && !batch->at_end;
-	}
+		note_progress(lfirst(lc), batch);
 }
 
 static bool
@@ -869,8 +873,8 @@ take_batch(Worker *worker, List *views, SaBatch *batch)
 	PushActiveSnapshot(GetTransactionSnapshot());
 	sa_deadletter_write(worker->stream, make_stream_letters(batch));
 	note_losses(batch);
-	finish_views(views);
 	PopActiveSnapshot();
+	finish_views(views);
 }
 
 /*
@@ -900,10 +904,13 @@ turn(Worker *worker, List *views)
 	if (!stop && is_worthwhile(views, batch))
 		take_batch(worker, views, batch);
 	else if (!stop)
-		note_end(views, batch);
+	{
+		note_nothing(views, batch);
+		finish_views(views);
+	}
 	if (!batch->drained)
 		worker->woken = true;	/* the source will not tell again */
-	starved = !stop && sa_batch_read(batch) == 0 && batch->drained && !batch->at_end;
+	starved = !stop && sa_batch_read(batch) == 0 && batch->drained;
 	commit_transaction();
 	worker->routine->end_batch(worker->source, true);
 	report_views(worker, views);
@@ -956,6 +963,19 @@ is_ready(SaView *view, TimestampTz now)
 	return view->reading && view->retry_at <= now;
 }
 
+/* The one that none is ahead of: those behind may then come to where it stands, and go on with it. */
+static SaView *
+pick_leader(List *ready)
+{
+	SaView	   *leader = linitial(ready);
+	ListCell   *lc;
+
+	for_each_from(lc, ready, 1)
+		if (distance_to(leader, lfirst(lc)) > 0)
+			leader = lfirst(lc);
+	return leader;
+}
+
 /* One batch for every position at which views are ready to read.  False when none has had anything. */
 static bool
 take_turns(Worker *worker)
@@ -973,8 +993,10 @@ take_turns(Worker *worker)
 		List	   *together = NIL;
 		List	   *others = NIL;
 
+		SaView	   *leader = pick_leader(ready);
+
 		foreach(lc, ready)
-			if (same_positions(linitial(ready), lfirst(lc)))
+			if (same_positions(leader, lfirst(lc)))
 				together = lappend(together, lfirst(lc));
 			else
 				others = lappend(others, lfirst(lc));
@@ -1053,7 +1075,7 @@ refresh_source(Worker *worker, TimestampTz as_of)
 	return lock == STREAM_LOCKED && known;
 }
 
-/* Is any view due, or reading, that goes by the end as of its trigger? */
+/* Is any view due, or reading, that goes by the end as of its trigger, which the source does not know? */
 static bool
 wants_exact_end(Worker *worker, TimestampTz now)
 {
@@ -1063,26 +1085,56 @@ wants_exact_end(Worker *worker, TimestampTz now)
 	{
 		SaView	   *view = lfirst(lc);
 
-		if (view->options.trigger != SA_TRIGGER_IMMEDIATE && (view->reading || is_due(worker, view, now)))
+		if (view->options.trigger != SA_TRIGGER_IMMEDIATE && is_due(worker, view, now))
 			return true;
-		if (view->asked && view->reading)
+		if (worker->reopened && view->reading && view->exact)
 			return true;
-		if (view->options.trigger == SA_TRIGGER_IMMEDIATE && is_running(view) && view->next_idle <= now)
-			return true;		/* idleness is to be made sure of */
 	}
 	return false;
 }
 
-/* The time as of which triggers need the end: when it was first asked for; 0: what is at hand will do. */
-static TimestampTz
-refresh_time(Worker *worker, uint64 request, TimestampTz now)
+/* See to the end as of when it was first asked for.  True when it is known, and wanted. */
+static bool
+note_exact_end(Worker *worker, uint64 request, TimestampTz now)
 {
 	if (request == 0 && !wants_exact_end(worker, now))
-		return worker->refresh_as_of = 0;
+	{
+		worker->refresh_as_of = 0;
+		return false;
+	}
 	if (worker->refresh_as_of == 0 || request != worker->refresh_for)
 		worker->refresh_as_of = now;
 	worker->refresh_for = request;
-	return worker->refresh_as_of;
+	if (!refresh_source(worker, worker->refresh_as_of))
+		return false;
+	worker->refresh_as_of = 0;
+	worker->reopened = false;
+	return true;
+}
+
+/*
+ * Views that read as soon as there is something do not wait for an exact end.  True when they may read what is
+ * at hand.
+ */
+static bool
+note_end_at_hand(Worker *worker, TimestampTz now)
+{
+	bool		due = false;
+	bool		check_idle = false;
+	ListCell   *lc;
+
+	foreach(lc, worker->views)
+	{
+		SaView	   *view = lfirst(lc);
+
+		if (view->options.trigger != SA_TRIGGER_IMMEDIATE || !is_due(worker, view, now))
+			continue;
+		due = true;
+		check_idle |= view->next_idle <= now;
+	}
+	if (check_idle)
+		(void) refresh_source(worker, now); /* what it finds shows in a later batch */
+	return due && refresh_source(worker, 0);
 }
 
 /* Views whose trigger has fired, or that are asked for, begin to read, up to the end as of now. */
@@ -1092,38 +1144,36 @@ fire_triggers(Worker *worker)
 	TimestampTz now = GetCurrentTimestamp();
 	Oid			requested_view = InvalidOid;
 	uint64		request = 0;
-	bool		any;
+	bool		exact;
+	bool		at_hand;
 	ListCell   *lc;
 
 	/* A call counts on every view, also on one that could not be met yet. */
 	if (worker->serving == 0 && worker->look_again_at == 0)
 		request = sa_slot_pending_request(worker->slot, &requested_view);
-	any = request != 0 || worker->reopened;
-	if (!any && any_at_end_reading(worker, now))
+	if (request == 0 && !worker->reopened && any_at_end_reading(worker, now))
 		return;
-	foreach(lc, worker->views)
-		any |= is_due(worker, lfirst(lc), now);
-	if (!any)
-		worker->refresh_as_of = 0;
-	if (!any || !refresh_source(worker, refresh_time(worker, request, now)))
-		return;
-	worker->refresh_as_of = 0;
-	worker->reopened = false;
+	exact = note_exact_end(worker, request, now);
+	at_hand = note_end_at_hand(worker, now);
 	foreach(lc, worker->views)
 	{
 		SaView	   *view = lfirst(lc);
+		bool		immediate = view->options.trigger == SA_TRIGGER_IMMEDIATE;
+		bool		due = (immediate ? at_hand : exact) && is_due(worker, view, now);
 
-		if (request != 0)
+		if (exact && request != 0)
 			view->asked = is_asked(view, request, requested_view);
-		if (!(request != 0 && view->asked) && !is_due(worker, view, now))
+		if (!due && !(exact && request != 0 && view->asked))
 			continue;
+		view->exact = !immediate || (exact && view->asked);
 		view->reading = true;
 		view->next_idle = DT_NOEND;
 		if (view->options.trigger > 0)
 			view->next_due = now + view->options.trigger;
 	}
-	worker->woken = false;
-	if (request != 0)
+	if (at_hand)
+		worker->woken = false;
+	if (exact && request != 0)
 	{
 		worker->serving = request;
 		worker->target = NIL;
@@ -1255,12 +1305,10 @@ time_to_wait(Worker *worker)
 
 		if (view->reading && !view->starved)
 			until = Min(until, view->retry_at);
-		else if (worker->refresh_as_of != 0)
-			continue;			/* triggers wait for the source to know its end, and it will wake us */
-		else if (is_running(view) && view->options.trigger > 0)
-			until = Min(until, view->next_due);
 		else if (is_running(view) && view->options.trigger == SA_TRIGGER_IMMEDIATE)
 			until = Min(until, view->next_idle);
+		else if (is_running(view) && view->options.trigger > 0 && worker->refresh_as_of == 0)
+			until = Min(until, view->next_due); /* else the source wakes us when it knows its end */
 	}
 	if (worker->attend_at != 0)
 		until = Min(until, worker->attend_at);
@@ -1349,8 +1397,6 @@ one_round(Worker *worker)
 	if (GetCurrentTimestamp() < worker->pause_until || worker->source == NULL)
 		return false;
 	fire_triggers(worker);
-	if (worker->reopened)
-		return false;			/* until the end is known again */
 	any = take_turns(worker);
 	if (worker->serving != 0 && !any_asked(worker))
 	{

@@ -684,6 +684,56 @@ sub test_partitions
 	return;
 }
 
+# A view was paused when a partition was found: it reads that from the beginning, though a cursor stands where it
+# does in all that it knows, and further on in what it does not.
+sub test_found_while_paused
+{
+	my $db = 'found';
+	$kafka->create_topic('found_0', 1);
+	make_database($db, 'found_0', topic => undef, topic_pattern => '^found_');
+	create_view($db, 'u', 'update');
+	create_view($db, 'late', 'update');
+	produce('found_0', 0, 1 .. 50);
+	is(run_all($db), '', 'the first records');
+	$node->safe_psql($db, "SELECT stream_agg.pause('late')");
+	$kafka->create_topic('found_1', 1);
+	produce('found_1', 0, 1 .. 30);
+	ok_until($db, "SELECT read = 80 FROM stream_agg.views WHERE view = 'u'::regclass", 'the other one reads what is new');
+	# one more, so that the other one's cursor begins where it is now
+	$kafka->create_topic('found_2', 1);
+	ok_until($db, "SELECT count(*) = 3 FROM stream_agg.partitions WHERE view = 'u'::regclass", 'and finds one more');
+	$node->safe_psql($db, "SELECT stream_agg.resume('late')");
+	is(run_all($db), '', 'the paused one is resumed');
+	is_query($db, 'SELECT DISTINCT read FROM stream_agg.views', '80', 'and misses nothing');
+	is_query($db, '(TABLE u EXCEPT ALL TABLE late) UNION ALL (TABLE late EXCEPT ALL TABLE u) LIMIT 5', '', 'with the same results');
+	$node->safe_psql('postgres', "DROP DATABASE $db");
+	return;
+}
+
+# Nothing is left to read: no reason to look again and again.
+sub test_nothing_to_read
+{
+	my $db = 'nothing';
+	$kafka->create_topic('nothing_0', 2);
+	make_database($db, 'nothing_0');
+	create_view($db, 'u', 'update');
+	create_view($db, 'bounded', 'update', end => 'latest');
+	produce('nothing_0', 0, 1 .. 20);
+	is(run_all($db), '', 'the first records');
+	ok_until($db, "SELECT status = 'finished' FROM stream_agg.views WHERE view = 'bounded'::regclass", 'a view has finished');
+	$node->safe_psql($db, "SELECT stream_agg.resume('bounded')");
+	ok_until($db, "SELECT status = 'finished' FROM stream_agg.views WHERE view = 'bounded'::regclass", 'and does so again when it is resumed');
+	does_not_spin($db, 'finished');
+	$node->safe_psql($db, "ALTER FOREIGN TABLE s OPTIONS (SET topic 'nothing_yet')");
+	ok_until($db, $retrying, 'a topic that is not there yet') if $kafka->is_real;
+	does_not_spin($db, 'no topic');
+	$kafka->create_topic('nothing_yet', 1);
+	produce('nothing_yet', 0, 1 .. 5);
+	ok_until($db, "SELECT read = 25 FROM stream_agg.views WHERE view = 'u'::regclass", 'is read once it is there');
+	$node->safe_psql('postgres', "DROP DATABASE $db");
+	return;
+}
+
 # Empty partitions do not hold windows open for ever.
 sub test_idle
 {
@@ -912,6 +962,8 @@ my @tests = (
 	loss => \&test_loss,
 	beyond_end => \&test_beyond_end,
 	partitions => \&test_partitions,
+	found_while_paused => \&test_found_while_paused,
+	nothing_to_read => \&test_nothing_to_read,
 	idle => \&test_idle,
 	errors => \&test_errors,
 	skew => \&test_skew,
