@@ -150,12 +150,14 @@ end_trouble(SaSource *source)
 		return;
 	source->trouble[0] = '\0';
 	ereport(LOG, (errmsg("reading from Kafka goes on")));
+	sa_client_forget_trouble(source->control);
 
 	/* how long partitions have been quiet counts from now */
 	foreach(lc, source->cursors)
 	{
 		Cursor	   *cursor = lfirst(lc);
 
+		sa_client_forget_trouble(cursor->client);
 		for (int i = 0; i < cursor->nplaces; i++)
 			cursor->places[i].quiet_since = GetCurrentTimestamp();
 	}
@@ -279,9 +281,10 @@ finish_look(SaSource *source)
 	source->next_look = now + source->options.partition_discovery;
 	if (error != NULL)
 	{
-		/* what the library has reported meanwhile says more */
-		if (source->trouble_noted < source->look_started)
+		/* what the library has reported says more, and it does so only once for a while */
+		if (source->trouble[0] == '\0')
 			note_trouble(source, error);
+		source->trouble_noted = now;
 		want_again(source);
 	}
 	else if (sa_look_count(source->look) == 0)

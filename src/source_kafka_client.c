@@ -60,6 +60,7 @@ struct SaClient
 	int			nlog;
 	int			dropped;		/* lines that found no room */
 	bool		troubled;
+	bool		refused;		/* trouble tells that we were connected, and refused, or refused to go on */
 	char		trouble[LOG_LINE];
 };
 
@@ -255,9 +256,13 @@ take_error(rd_kafka_t *handle, int error, const char *reason, void *opaque)
 	if (is_groups_trouble(error))
 		return;
 	pthread_mutex_lock(&client->lock);
-	/* "all brokers are down" says less than why the last of them is */
-	if (error != RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN || !client->troubled)
+	/* "all brokers are down" says less than why the last of them is, and that another address is dead less still */
+	if (client->trouble[0] == '\0' || (error != RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN &&
+										!(client->refused && error == RD_KAFKA_RESP_ERR__TRANSPORT)))
+	{
+		client->refused = error == RD_KAFKA_RESP_ERR__AUTHENTICATION || error == RD_KAFKA_RESP_ERR__SSL;
 		snprintf(client->trouble, LOG_LINE, "%s", quotes_secret(reason) ? "invalid sasl_oauthbearer_config" : reason);
+	}
 	client->troubled = true;
 	pthread_mutex_unlock(&client->lock);
 }
@@ -456,6 +461,15 @@ sa_client_nudge(SaClient *client, rd_kafka_topic_partition_list_t *list)
 		rd_kafka_topic_partition_list_destroy(list);
 		free(asked);
 	}
+}
+
+void
+sa_client_forget_trouble(SaClient *client)
+{
+	pthread_mutex_lock(&client->lock);
+	client->trouble[0] = '\0';
+	client->troubled = client->refused = false;
+	pthread_mutex_unlock(&client->lock);
 }
 
 static int

@@ -45,6 +45,9 @@ extern void sa_client_nudge(SaClient *client, rd_kafka_topic_partition_list_t *l
  */
 extern bool sa_client_report(SaClient *client, char **trouble);
 
+/* It is over: later trouble is told anew. */
+extern void sa_client_forget_trouble(SaClient *client);
+
 /* Do the stream's options name this topic? */
 extern bool sa_client_wants(const SaStreamOptions *options, const char *topic);
 
