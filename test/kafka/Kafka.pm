@@ -328,10 +328,24 @@ sub begin
 sub watermarks
 {
 	my ($self, $topic, $partition) = @_;
-	return split / /, $self->tool("watermarks $topic $partition");
+	return split / /, $self->ask_leader("watermarks $topic $partition");
 }
 
-sub offset_at { my ($self, @args) = @_; return $self->tool("offset @args") }
+# A broker that has just started does not lead its partitions yet: the same question again, with a deadline.
+sub ask_leader
+{
+	my ($self, $command) = @_;
+	my $deadline = time + 60;
+	for (;;)
+	{
+		my $answer = eval { $self->tool($command) };
+		return $answer if defined $answer;
+		die $@ if time > $deadline || $@ !~ /NOT_LEADER|LEADER_NOT_AVAILABLE/;
+		select(undef, undef, undef, 0.05);
+	}
+}
+
+sub offset_at { my ($self, @args) = @_; return $self->ask_leader("offset @args") }
 sub committed { my ($self, @args) = @_; return $self->tool("committed @args") }
 
 # What the partition holds now. Options: from => offset, isolation => 'committed'.
