@@ -51,7 +51,7 @@ typedef struct SaBatchPartition
 	int64		skipped;		/* positions passed over by an explicit policy or TRUNCATE */
 	bool		gone;			/* no longer part of the stream: nothing will come */
 	SaLoss		loss;			/* what the views are to read next is no longer kept, */
-	int64		kept_first;		/* but only the records from here */
+	int64		kept_first;		/* but only the records from here (where it was passed over, reading goes on here) */
 	int64		kept_next;		/* to before here */
 	TimestampTz max_time;		/* running maximum over this batch; DT_NOBEGIN: none */
 	TimestampTz quiet_since;	/* read to its end, and nothing has come since; DT_NOEND: it is not */

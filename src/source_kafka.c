@@ -703,12 +703,14 @@ close_unwanted(SaSource *source, List *readers)
 
 /*
  * The brokers do not have what a place is to read next.  With a look that is newer than that: tell the
- * batch, and go on from what there is if that is wanted.  True when the place has moved.
+ * batch, and go on from what there is if that is wanted, though not beyond where reading ends: from there on
+ * it is for whoever reads there.  True when the place has moved.
  */
 static bool
 judge_loss(SaSource *source, Place *place, int64 end, SaBatchPartition *partition)
 {
 	Known	   *known = find_known(source, place->topic, place->partition);
+	int64		next;
 
 	if (place->out_of_range == 0 || place->out_of_range > source->known_as_of || known == NULL)
 		return false;
@@ -725,10 +727,11 @@ judge_loss(SaSource *source, Place *place, int64 end, SaBatchPartition *partitio
 		place->out_of_range = GetCurrentTimestamp();	/* still, for whoever reads here next */
 		return false;
 	}
-	partition->skipped += Max(0, Min(known->low, end) - place->next);
+	next = Min(known->low, end);
+	partition->skipped += Max(0, next - place->next);
 	if (place->added && place->next == place->first)
-		place->first = known->low;
-	place->next = known->low;
+		place->first = next;
+	place->next = partition->kept_first = next;
 	return true;
 }
 

@@ -574,6 +574,35 @@ sub test_loss
 	return;
 }
 
+# What is gone reaches beyond the place of another view, which one that is further behind would have met there:
+# every record is counted all the same, and every range is recorded.
+sub test_loss_apart
+{
+	plan skip_all => 'the mock removes records only by adding more: ' . Kafka::why_not_real() unless $kafka->is_real;
+	my $db = 'loss_apart';
+	my $topic = 'loss_apart';
+	$kafka->create_topic($topic, 1);
+	make_database($db, $topic, on_data_loss => 'skip');
+	create_view($db, $_, 'update', trigger => 'manual') for qw(near far);
+	produce($topic, 0, 1 .. 20);
+	is(run_all($db), '', 'the first records');
+	produce($topic, 0, 21 .. 50);
+	is(run_all($db, 'far'), '', 'one view reads on');
+	produce($topic, 0, 51 .. 150);
+	terminate_workers($node, "datname = '$db'");
+	remove_records($topic, 0, 120);
+	is(run_all($db, 'near'), '', 'the other one goes on');
+	is_query($db, 'SELECT view, skipped, read, ' . balanced_counters() . ' FROM stream_agg.views ORDER BY view::text', "far|0|50|t\nnear|100|150|t",
+		'and counts all that is gone');
+	is_query($db, "SELECT position FROM stream_agg.partitions WHERE view = 'near'::regclass", '150', 'at the end');
+	is(run_all($db, 'far'), '', 'the first one too');
+	is_query($db, 'SELECT view, skipped, read, ' . balanced_counters() . ' FROM stream_agg.views ORDER BY view::text', "far|70|150|t\nnear|100|150|t",
+		'counts what was gone for it');
+	is_query($db, 'SELECT first_position, next_position FROM stream_agg.data_losses ORDER BY 1', "20|50\n50|120", 'and each range is recorded once');
+	$node->safe_psql('postgres', "DROP DATABASE $db");
+	return;
+}
+
 # A view that begins beyond the end, or a topic that is made anew with fewer records.
 sub test_beyond_end
 {
@@ -960,6 +989,7 @@ my @tests = (
 	away => \&test_away,
 	unresolved => \&test_unresolved,
 	loss => \&test_loss,
+	loss_apart => \&test_loss_apart,
 	beyond_end => \&test_beyond_end,
 	partitions => \&test_partitions,
 	found_while_paused => \&test_found_while_paused,

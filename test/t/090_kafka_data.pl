@@ -992,6 +992,44 @@ SQL
 	return;
 }
 
+# A dump is a savepoint: positions and results come back together, and the same topic is read on from there. Options
+# of columns come in commands of their own, so that a stream is not whole when it is made.
+sub test_dump
+{
+	my ($db, $copy) = ('dumped', 'restored');
+	make_database($db);
+	$kafka->create_topic('dump', 2);
+	create_stream($db, 's', "$event_columns, p int OPTIONS (metadata 'partition')", topic => 'dump');
+	create_stream($db, 'raw', "body text, key text OPTIONS (metadata 'key'), p int OPTIONS (metadata 'partition'), o bigint OPTIONS (metadata 'offset')",
+		topic => 'dump', format => 'raw');
+	my %views = (
+		counted => 'SELECT p, k, count(*) AS n, sum(id) AS s FROM s GROUP BY p, k',
+		bodies => 'SELECT p, count(*) AS n, max(o) AS o, min(length(body)) AS shortest FROM raw GROUP BY p');
+	create_view($db, $_, $views{$_}, trigger => 'manual') for sort keys %views;
+	$kafka->produce_lines('dump', 'spread', [ events(1, 200) ]);
+	is(run_all($db, $_), '', "$_: the first records") for qw(s raw);
+	$kafka->produce_lines('dump', 'spread', [ events(201, 300) ]);
+
+	my $dump = "$PostgreSQL::Test::Utils::tmp_check/dump.sql";
+	$node->command_ok([ 'pg_dump', '-f', $dump, '-d', $node->connstr($db) ], 'pg_dump');
+	is(run_all($db, $_), '', "$_: the original reads on") for qw(s raw);
+	$node->safe_psql('postgres', "CREATE DATABASE $copy");
+	$node->command_ok([ 'psql', '-Xq', '-v', 'ON_ERROR_STOP=1', '-f', $dump, '-d', $node->connstr($copy) ], 'restored');
+	is_query($copy, 'SELECT view::text, read, accepted, status FROM stream_agg.views ORDER BY 1', "bodies|200|200|restored\ncounted|200|200|restored", 'as of the dump');
+	is_query($copy, 'SELECT sum(n), sum(s) FROM counted', '200|' . sum_of(1, 200), 'its results too');
+	is_query($copy, 'SELECT count(*) FROM raw', '300', 'the streams can be read');
+
+	$node->safe_psql($copy, join('; ', map { "SELECT stream_agg.resume('$_')" } sort keys %views));
+	$kafka->produce_lines('dump', 'spread', [ events(301, 350) ]);
+	for my $where ($db, $copy)
+	{
+		is(run_all($where, $_), '', "$where, $_: on") for qw(s raw);
+		is_query($where, 'SELECT sum(n), sum(s) FROM counted', '350|' . sum_of(1, 350), "$where: nothing lost or doubled");
+	}
+	is_query($copy, "TABLE $_ ORDER BY 1, 2", $node->safe_psql($db, "TABLE $_ ORDER BY 1, 2"), "$_ is the same in both") for sort keys %views;
+	return;
+}
+
 sub iso { my ($seconds) = @_; return POSIX::strftime('%Y-%m-%dT%H:%M:%SZ', gmtime($seconds)) }
 
 # ---- all together
@@ -1014,6 +1052,7 @@ my @tests = (
 	select => [ \&test_select ],
 	session => [ \&test_session ],
 	ddl => [ \&test_ddl ],
+	dump => [ \&test_dump ],
 	limits => [ \&test_limits ],
 	random => [ \&test_random ]);
 while (my ($name, $test) = splice(@tests, 0, 2))
