@@ -381,7 +381,7 @@ sa_partition_end(PG_FUNCTION_ARGS)
 	Oid			stream = PG_GETARG_OID(0);
 	int64		end;
 
-	if (!SearchSysCacheExists1(RELOID, ObjectIdGetDatum(stream)) || 
+	if (!SearchSysCacheExists1(RELOID, ObjectIdGetDatum(stream)) ||
 		!(may(stream) || pg_class_aclcheck(stream, GetUserId(), ACL_SELECT) == ACLCHECK_OK) ||
 		!sa_stats_end(stream, text_to_cstring(PG_GETARG_TEXT_PP(1)), PG_GETARG_INT32(2), &end))
 		PG_RETURN_NULL();

@@ -41,6 +41,7 @@
 #include "option_column.h"
 #include "option_kafka.h"
 #include "option_value.h"
+#include "owner.h"
 
 PG_FUNCTION_INFO_V1(sa_fdw_validator);
 
@@ -195,7 +196,7 @@ read_topic(const char *name, const char *value, OptionTarget *target)
 static void
 read_topic_pattern(const char *name, const char *value, OptionTarget *target)
 {
-	sa_option_kafka_check_pattern(name, value);
+	pg_regfree(sa_option_kafka_compile_pattern(name, value));
 	target->stream->topic_pattern = value;
 }
 
@@ -703,19 +704,6 @@ read_mapping(Oid role, Oid server, List **defs)
 	return true;
 }
 
-static Oid
-relation_owner(Oid relid)
-{
-	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
-	Oid			owner;
-
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for relation %u", relid);
-	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
-	ReleaseSysCache(tuple);
-	return owner;
-}
-
 /*
  * The secrets of PUBLIC's mapping are the server owner's to keep: they go where the server says, as the
  * server says, or nowhere.
@@ -744,7 +732,7 @@ sa_option_secrets(Oid stream)
 	ForeignTable *table = GetForeignTable(stream);
 	List	   *defs = NIL;
 
-	if (read_mapping(relation_owner(stream), table->serverid, &defs))
+	if (read_mapping(sa_owner_of(stream), table->serverid, &defs))
 		return defs;
 	if (read_mapping(InvalidOid, table->serverid, &defs) && defs != NIL)
 		guard_public_mapping(table);

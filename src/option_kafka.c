@@ -337,24 +337,24 @@ sa_option_kafka_read_topics(const char *name, const char *value)
 	}
 }
 
-void
-sa_option_kafka_check_pattern(const char *name, const char *value)
+regex_t *
+sa_option_kafka_compile_pattern(const char *name, const char *value)
 {
 	size_t		length = strlen(value);
 	pg_wchar   *pattern = palloc(sizeof(pg_wchar) * (length + 1));
+	regex_t    *regex = palloc(sizeof(regex_t));
 	char		message[100];
-	regex_t		regex;
 	int			result;
 
 	if (length == 0)
 		sa_option_refuse_value(name, value, "Give a regular expression.");
-	result = pg_regcomp(&regex, pattern, pg_mb2wchar_with_len(value, pattern, length),
+	result = pg_regcomp(regex, pattern, pg_mb2wchar_with_len(value, pattern, length),
 						REG_ADVANCED | REG_NOSUB, C_COLLATION_OID);
 	if (result != REG_OKAY)
 	{
-		pg_regerror(result, &regex, message, sizeof(message));
+		pg_regerror(result, regex, message, sizeof(message));
 		sa_option_refuse_value(name, value, psprintf("It is not a regular expression: %s.", message));
 	}
-	pg_regfree(&regex);
 	pfree(pattern);
+	return regex;
 }

@@ -6,6 +6,7 @@
 #define SA_OPTION_KAFKA_H
 
 #include "nodes/pg_list.h"
+#include "regex/regex.h"
 
 /* Where settings stand. */
 typedef enum SaKafkaPlace
@@ -36,7 +37,7 @@ extern bool sa_option_kafka_is_topic(const char *name);
 /* A comma-separated list of topics, as a list of char *. */
 extern List *sa_option_kafka_read_topics(const char *name, const char *value);
 
-/* Is it a regular expression? */
-extern void sa_option_kafka_check_pattern(const char *name, const char *value);
+/* The regular expression, in CurrentMemoryContext, for pg_regfree and pfree; errors when it is none. */
+extern regex_t *sa_option_kafka_compile_pattern(const char *name, const char *value);
 
 #endif							/* SA_OPTION_KAFKA_H */

@@ -1,6 +1,6 @@
 /*
  * source.c
- *		The list of sources.
+ *		The list of sources, and what all of them need.
  *
  * Invariant: a type that option.c accepts has its routine here.  No locks, no state.
  */
@@ -27,4 +27,19 @@ sa_source_routine(const char *type)
 			(errcode(ERRCODE_FDW_UNABLE_TO_ESTABLISH_CONNECTION),
 			 errmsg("there is no source of type \"%s\"", type)));
 	return NULL;				/* keep compiler quiet */
+}
+
+SaPosition *
+sa_source_find_position(List *positions, const char *topic, int32 partition)
+{
+	ListCell   *lc;
+
+	foreach(lc, positions)
+	{
+		SaPosition *position = lfirst(lc);
+
+		if (position->partition == partition && strcmp(position->topic, topic) == 0)
+			return position;
+	}
+	return NULL;
 }

@@ -103,6 +103,9 @@ typedef struct SaSourceRoutine
 	void		(*truncate) (Relation stream);
 } SaSourceRoutine;
 
+/* The place in that partition, of a list of SaPosition; NULL: there is none. */
+extern SaPosition *sa_source_find_position(List *positions, const char *topic, int32 partition);
+
 /* The routine of a source type; errors when there is no such source. */
 extern const SaSourceRoutine *sa_source_routine(const char *type);
 

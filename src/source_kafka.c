@@ -20,6 +20,7 @@
 #include "access/xlog.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -207,6 +208,15 @@ find_known(SaSource *source, const char *topic, int32 partition)
 	return NULL;
 }
 
+static Place *
+find_place(Cursor *cursor, const char *topic, int32 partition)
+{
+	for (int i = 0; i < cursor->nplaces; i++)
+		if (cursor->places[i].partition == partition && strcmp(cursor->places[i].topic, topic) == 0)
+			return &cursor->places[i];
+	return NULL;
+}
+
 static void
 start_look(SaSource *source)
 {
@@ -363,11 +373,10 @@ kafka_end_position(SaSource *source, const char *topic, int32 partition)
 
 	foreach(lc, source->cursors)
 	{
-		Cursor	   *cursor = lfirst(lc);
+		Place	   *place = find_place(lfirst(lc), topic, partition);
 
-		for (int i = 0; i < cursor->nplaces; i++)
-			if (cursor->places[i].partition == partition && strcmp(cursor->places[i].topic, topic) == 0)
-				end = Max(end, cursor->places[i].next);
+		if (place != NULL)
+			end = Max(end, place->next);
 	}
 	return end;
 }
@@ -385,7 +394,7 @@ time_of(const SaBoundary *boundary)
 static int64
 place_of(const SaBoundary *boundary, const Known *known, int which, int64 otherwise)
 {
-	ListCell   *lc;
+	SaPosition *named;
 
 	switch (boundary->kind)
 	{
@@ -394,14 +403,8 @@ place_of(const SaBoundary *boundary, const Known *known, int which, int64 otherw
 		case SA_BOUNDARY_TIME:
 			return known->at_time[which];
 		case SA_BOUNDARY_EXPLICIT:
-			foreach(lc, boundary->positions)
-			{
-				SaPosition *named = lfirst(lc);
-
-				if (named->partition == known->partition && strcmp(named->topic, known->topic) == 0)
-					return named->position;
-			}
-			return otherwise;
+			named = sa_source_find_position(boundary->positions, known->topic, known->partition);
+			return named ? named->position : otherwise;
 		default:
 			return otherwise;
 	}
@@ -509,15 +512,6 @@ assign(Cursor *cursor)
 				 errmsg("could not read from Kafka: %s", rd_kafka_err2str(error))));
 }
 
-static Place *
-find_place(Cursor *cursor, const char *topic, int32 partition)
-{
-	for (int i = 0; i < cursor->nplaces; i++)
-		if (cursor->places[i].partition == partition && strcmp(cursor->places[i].topic, topic) == 0)
-			return &cursor->places[i];
-	return NULL;
-}
-
 static void
 add_place(SaSource *source, Cursor *cursor, const char *topic, int32 partition, int64 next)
 {
@@ -528,7 +522,7 @@ add_place(SaSource *source, Cursor *cursor, const char *topic, int32 partition, 
 	place->partition = partition;
 	place->start = place->next = place->first = next;
 	place->quiet_since = GetCurrentTimestamp();
-	place->gone = !sa_client_wants(&source->options, topic);
+	place->gone = find_known(source, topic, partition) == NULL && !sa_client_wants(&source->options, topic);
 }
 
 static bool
@@ -591,15 +585,9 @@ stands_at(Cursor *cursor, List *from)
 	for (int i = 0; i < cursor->nplaces; i++)
 	{
 		Place	   *place = &cursor->places[i];
-		bool		named = false;
 
-		foreach(lc, from)
-		{
-			SaPosition *position = lfirst(lc);
-
-			named |= position->partition == place->partition && strcmp(position->topic, place->topic) == 0;
-		}
-		if (!named && (!place->added || place->next != place->first || is_bounded(from)))
+		if (sa_source_find_position(from, place->topic, place->partition) == NULL &&
+			(!place->added || place->next != place->first || is_bounded(from)))
 			return false;
 	}
 	return true;
@@ -895,17 +883,11 @@ take_record(Reading *reading, const rd_kafka_message_t *message)
 	reading->ordinals[reading->nrecords++] = reading->batch->nevents - 1;
 }
 
+/* As bytea, which looks like text. */
 static struct varlena *
 copy_bytes(const char *bytes, size_t size)
 {
-	struct varlena *copy;
-
-	if (bytes == NULL)
-		return NULL;
-	copy = palloc(size + VARHDRSZ);
-	SET_VARSIZE(copy, size + VARHDRSZ);
-	memcpy(VARDATA(copy), bytes, size);
-	return copy;
+	return bytes ? (struct varlena *) cstring_to_text_with_len(bytes, size) : NULL;
 }
 
 static void
@@ -1147,7 +1129,7 @@ is_read(SaSource *source, const Place *place)
 
 /* Has everything as of the last refresh been read? */
 static bool
-is_at_end(SaSource *source, Cursor *cursor, const SaBatch *batch)
+is_at_end(SaSource *source, Cursor *cursor)
 {
 	if (!source->ends_known)
 		return false;
@@ -1205,7 +1187,7 @@ kafka_read(SaSource *source, List *from, const SaReadLimits *limits, SaBatch *ba
 	MemoryContextDelete(reading->chunk_cxt);
 	hear(source, cursor->client);
 	end_partitions(source, cursor, batch);
-	batch->at_end = is_at_end(source, cursor, batch);
+	batch->at_end = is_at_end(source, cursor);
 	pfree(reading);
 }
 
@@ -1217,26 +1199,12 @@ kafka_end_batch(SaSource *source, bool committed)
 
 /* ---------- housekeeping ---------- */
 
-static void
-drain_control(SaSource *source)
-{
-	rd_kafka_message_t *messages[16];
-	ssize_t		n;
-
-	do
-	{
-		n = rd_kafka_consume_batch_queue(sa_client_queue(source->control), 0, messages, lengthof(messages));
-		for (ssize_t i = 0; i < n; i++)
-			rd_kafka_message_destroy(messages[i]);
-	} while (n == lengthof(messages));
-	hear(source, source->control);
-}
-
 static TimestampTz
 kafka_attend(SaSource *source, List *readers, bool *news)
 {
 	*news = sa_client_woken();
-	drain_control(source);
+	sa_client_serve(source->control);
+	hear(source, source->control);
 	go_on_looking(source);
 	close_unwanted(source, readers);
 	return source->look ? DT_NOEND : source->next_look;
@@ -1251,16 +1219,9 @@ kafka_wake_fd(SaSource *source)
 static bool
 was_told(SaSource *source, const SaPosition *position)
 {
-	ListCell   *lc;
+	SaPosition *told = sa_source_find_position(source->told, position->topic, position->partition);
 
-	foreach(lc, source->told)
-	{
-		SaPosition *told = lfirst(lc);
-
-		if (told->partition == position->partition && strcmp(told->topic, position->topic) == 0)
-			return told->position == position->position;
-	}
-	return false;
+	return told != NULL && told->position == position->position;
 }
 
 static void

@@ -20,14 +20,12 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
 #include "commands/defrem.h"
 #include "libpq/pqsignal.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
-#include "regex/regex.h"
 #include "storage/fd.h"
 #include "storage/ipc.h"
 #include "utils/builtins.h"
@@ -464,6 +462,20 @@ sa_client_nudge(SaClient *client, rd_kafka_topic_partition_list_t *list)
 }
 
 void
+sa_client_serve(SaClient *client)
+{
+	rd_kafka_message_t *messages[16];
+	ssize_t		n;
+
+	do
+	{
+		n = rd_kafka_consume_batch_queue(client->queue, 0, messages, lengthof(messages));
+		for (ssize_t i = 0; i < n; i++)
+			rd_kafka_message_destroy(messages[i]);
+	} while (n == lengthof(messages));
+}
+
+void
 sa_client_forget_trouble(SaClient *client)
 {
 	pthread_mutex_lock(&client->lock);
@@ -478,14 +490,29 @@ server_level(int level)
 	return level <= 6 ? LOG : DEBUG1;
 }
 
+/* Asked with every batch, and the answer is nearly always no. */
+static bool
+has_something_to_say(SaClient *client)
+{
+	bool		result;
+
+	pthread_mutex_lock(&client->lock);
+	result = client->nlog > 0 || client->dropped > 0 || client->troubled;
+	pthread_mutex_unlock(&client->lock);
+	return result;
+}
+
 bool
 sa_client_report(SaClient *client, char **trouble)
 {
-	LogLine    *lines = palloc(sizeof(client->log));
+	LogLine    *lines;
 	int			nlines;
 	int			dropped;
 	bool		troubled;
 
+	if (!has_something_to_say(client))
+		return false;
+	lines = palloc(sizeof(client->log));
 	*trouble = palloc(LOG_LINE);
 	pthread_mutex_lock(&client->lock);
 	nlines = client->nlog;
@@ -642,19 +669,6 @@ start_step(SaLook *look, LookStep step, void *(*function) (void *))
 	return false;
 }
 
-static regex_t *
-compile_pattern(const char *pattern)
-{
-	regex_t    *regex = palloc(sizeof(regex_t));
-	pg_wchar   *wide = palloc(sizeof(pg_wchar) * (strlen(pattern) + 1));
-	int			length = pg_mb2wchar(pattern, wide);
-
-	if (pg_regcomp(regex, wide, length, REG_ADVANCED | REG_NOSUB, C_COLLATION_OID) != 0)
-		elog(ERROR, "could not compile topic pattern \"%s\"", pattern);
-	pfree(wide);
-	return regex;
-}
-
 static bool
 matches(regex_t *regex, const char *name)
 {
@@ -682,7 +696,7 @@ sa_client_wants(const SaStreamOptions *options, const char *topic)
 		result |= strcmp(lfirst(lc), topic) == 0;
 	if (options->topics != NIL)
 		return result;
-	regex = compile_pattern(options->topic_pattern);
+	regex = sa_option_kafka_compile_pattern("topic_pattern", options->topic_pattern);
 	result = matches(regex, topic);
 	pg_regfree(regex);
 	pfree(regex);
@@ -707,7 +721,7 @@ sa_look_start(SaClient *client, const SaStreamOptions *options, const int64 *tim
 	foreach(lc, options->topics)
 		look->topics[look->ntopics++] = strdup(lfirst(lc));
 	if (options->topics == NIL)
-		look->pattern = compile_pattern(options->topic_pattern);
+		look->pattern = sa_option_kafka_compile_pattern("topic_pattern", options->topic_pattern);
 	(void) start_step(look, LOOK_TOPICS, ask_for_topics);
 	return look;
 }

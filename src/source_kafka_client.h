@@ -39,6 +39,9 @@ extern bool sa_client_woken(void);	/* had something */
 extern bool sa_client_must_nudge(void);
 extern void sa_client_nudge(SaClient *client, rd_kafka_topic_partition_list_t *list);
 
+/* Serve errors and the like, where no records are read: those would be thrown away. */
+extern void sa_client_serve(SaClient *client);
+
 /*
  * Write what the library logged to the server's log.  True when it reported an error since the last call,
  * which is then in *trouble (in CurrentMemoryContext).

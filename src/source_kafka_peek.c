@@ -89,21 +89,6 @@ fail(SaPeek *peek, const char *reason)
 			 errdetail_internal("%s", reason)));
 }
 
-/* Errors and what else is to be served; nothing is read yet. */
-static void
-drain(SaPeek *peek)
-{
-	rd_kafka_message_t *messages[16];
-	ssize_t		n;
-
-	do
-	{
-		n = rd_kafka_consume_batch_queue(sa_client_queue(peek->client), 0, messages, lengthof(messages));
-		for (ssize_t i = 0; i < n; i++)
-			rd_kafka_message_destroy(messages[i]);
-	} while (n == lengthof(messages));
-}
-
 /* A look at the stream's topics, until it is over.  trouble: what was told before; NULL: nothing is read yet. */
 static void
 look_around(SaPeek *peek, const int64 *times_ms, char *trouble)
@@ -117,7 +102,7 @@ look_around(SaPeek *peek, const int64 *times_ms, char *trouble)
 	{
 		wait_for_library();
 		if (!reading)
-			drain(peek);
+			sa_client_serve(peek->client);
 	}
 	if (sa_client_report(peek->client, &told))
 		trouble = told;

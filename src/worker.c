@@ -481,7 +481,7 @@ distance_to(SaView *view, SaView *other)
 
 /*
  * A view that has nearly caught up with others stops where they stand, and from then on reads with them:
- * while records keep coming, their positions would hardly ever meet by chance.
+ * while records keep coming, their positions would hardly ever meet by chance.  True when it is to stop there.
  */
 static bool
 stop_at_next_view(Worker *worker, SaView *leader, List *from)
@@ -512,20 +512,17 @@ stop_at_next_view(Worker *worker, SaView *leader, List *from)
 	return true;
 }
 
+/* Has the batch come to where it was to stop, in every partition? */
 static bool
 has_come_to_stop(const SaBatch *batch, List *from)
 {
-	ListCell   *lc;
-
-	foreach(lc, from)
+	for (int i = 0; i < batch->npartitions; i++)
 	{
-		SaPosition *position = lfirst(lc);
+		const SaBatchPartition *partition = &batch->partitions[i];
+		SaPosition *position = sa_source_find_position(from, partition->topic, partition->partition);
 
-		for (int i = 0; i < batch->npartitions; i++)
-			if (batch->partitions[i].partition == position->partition &&
-				strcmp(batch->partitions[i].topic, position->topic) == 0 &&
-				batch->partitions[i].next < position->end)
-				return false;
+		if (position != NULL && partition->next < position->end)
+			return false;
 	}
 	return true;
 }
@@ -817,6 +814,7 @@ has_reached(SaView *view, List *target)
 	return true;
 }
 
+/* Do its options say where it ends? */
 static bool
 has_own_end(SaView *view)
 {
@@ -992,7 +990,6 @@ take_turns(Worker *worker)
 	{
 		List	   *together = NIL;
 		List	   *others = NIL;
-
 		SaView	   *leader = pick_leader(ready);
 
 		foreach(lc, ready)
@@ -1237,16 +1234,8 @@ least_positions(List *least, List *positions)
 	foreach(lc, positions)
 	{
 		SaViewPosition *pos = lfirst(lc);
-		SaPosition *found = NULL;
-		ListCell   *lq;
+		SaPosition *found = sa_source_find_position(least, pos->topic, pos->partition);
 
-		foreach(lq, least)
-		{
-			SaPosition *other = lfirst(lq);
-
-			if (other->partition == pos->partition && strcmp(other->topic, pos->topic) == 0)
-				found = other;
-		}
 		if (found == NULL)
 		{
 			found = palloc(sizeof(SaPosition));
