@@ -1,0 +1,214 @@
+/*
+ * ddl_guard.c
+ *		What may not be done to result tables while their views live.
+ *
+ * Invariant: a result table keeps the view's own columns, in front, its key and its guard; nobody but the
+ * worker changes its rows, by whatever way (inheritance, partitions, BEFORE triggers).
+ *
+ * No locks of its own, no state: nothing to recover after a crash.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/sysattr.h"
+#include "access/table.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_constraint.h"
+#include "catalog/pg_trigger.h"
+#include "nodes/makefuncs.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/syscache.h"
+
+#include "catalog.h"
+#include "ddl_guard.h"
+
+#define NAMESPACE "stream_agg"
+
+static SaViewConfig *
+view_of_rangevar(RangeVar *rel)
+{
+	Oid			relid = RangeVarGetRelid(rel, NoLock, true);
+
+	if (!OidIsValid(relid) || get_rel_relkind(relid) != RELKIND_RELATION || !sa_catalog_exists())
+		return NULL;
+	return sa_catalog_view(relid);
+}
+
+static void
+refuse_change(const char *what, const char *name, const char *hint)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("cannot %s continuous view \"%s\"", what, name),
+			 errhint("%s", hint)));
+}
+
+/* The view's own columns come first in its table; users' columns after them. */
+static int
+own_columns(SaViewConfig *config)
+{
+	Relation	rel = table_open(config->definition, AccessShareLock);
+	int			n = RelationGetNumberOfAttributes(rel);
+
+	table_close(rel, NoLock);
+	return n;
+}
+
+/* A primary key or unique constraint over the view's own columns. */
+static bool
+is_key_constraint(Oid relid, const char *name, int own)
+{
+	Oid			conoid = get_relation_constraint_oid(relid, name, true);
+	HeapTuple	tuple = SearchSysCache1(CONSTROID, ObjectIdGetDatum(conoid));
+	char		contype;
+	Bitmapset  *columns;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	contype = ((Form_pg_constraint) GETSTRUCT(tuple))->contype;
+	ReleaseSysCache(tuple);
+	if (contype != CONSTRAINT_PRIMARY && contype != CONSTRAINT_UNIQUE)
+		return false;
+	columns = get_relation_constraint_attnos(relid, name, true, &conoid);
+	for (int i = -1; (i = bms_next_member(columns, i)) >= 0;)
+		if (i + FirstLowInvalidHeapAttributeNumber > own)
+			return false;
+	return true;
+}
+
+/* The trigger that refuses direct changes. */
+static bool
+is_guard(Oid relid, const char *name)
+{
+	Relation	rel = table_open(relid, AccessShareLock);
+	TriggerDesc *triggers = rel->trigdesc;
+	bool		result = false;
+
+	for (int i = 0; triggers && i < triggers->numtriggers && !result; i++)
+		if (strcmp(triggers->triggers[i].tgname, name) == 0)
+		{
+			char	   *function = get_func_name(triggers->triggers[i].tgfoid);
+			Oid			nsp = get_func_namespace(triggers->triggers[i].tgfoid);
+
+			result = function && strcmp(function, "guard") == 0 && nsp == get_namespace_oid(NAMESPACE, true);
+		}
+	table_close(rel, NoLock);
+	return result;
+}
+
+/* A table that inherits from the result would show its rows as the view's. */
+static void
+check_parent(RangeVar *parent)
+{
+	if (view_of_rangevar(parent))
+		refuse_change("inherit from", parent->relname, "Its result table is an ordinary table without children.");
+}
+
+/* Rows routed through a partitioned table would pass by the guard. */
+static void
+check_partition(RangeVar *partition)
+{
+	if (view_of_rangevar(partition))
+		refuse_change("change the kind of", partition->relname, "Its result table is an ordinary, logged table.");
+}
+
+void
+sa_ddl_guard_create(CreateStmt *create)
+{
+	ListCell   *lc;
+
+	foreach(lc, create->inhRelations)
+		check_parent(lfirst_node(RangeVar, lc));
+}
+
+/* DROP TRIGGER of the guard. */
+void
+sa_ddl_guard_drop_trigger(DropStmt *drop)
+{
+	ListCell   *lc;
+
+	foreach(lc, drop->objects)
+	{
+		List	   *name = lfirst(lc);
+		RangeVar   *rel = makeRangeVarFromNameList(list_truncate(list_copy(name), list_length(name) - 1));
+		SaViewConfig *config = view_of_rangevar(rel);
+
+		if (config && is_guard(config->view, strVal(llast(name))))
+			refuse_change("drop the guard of", rel->relname, "It refuses direct changes while the view lives.");
+	}
+}
+
+static void
+check_alter_column(SaViewConfig *config, AlterTableCmd *cmd, const char *relname)
+{
+	AttrNumber	attr = cmd->name ? get_attnum(config->view, cmd->name) : InvalidAttrNumber;
+	int			own = own_columns(config);
+
+	switch (cmd->subtype)
+	{
+		case AT_DropColumn:
+		case AT_AlterColumnType:
+			if (attr > 0 && attr <= own)
+				refuse_change("change a column of", relname,
+							  "The columns of its select list belong to the view; drop it and create another one.");
+			break;
+		case AT_DropConstraint:
+			if (is_key_constraint(config->view, cmd->name, own))
+				refuse_change("drop the key of", relname, "The worker keeps groups apart by it.");
+			break;
+		case AT_DisableTrig:
+		case AT_EnableReplicaTrig:
+			if (is_guard(config->view, cmd->name))
+				refuse_change("disable the guard of", relname, "It refuses direct changes while the view lives.");
+			break;
+		case AT_DisableTrigAll:
+		case AT_DisableTrigUser:
+			refuse_change("disable all triggers of", relname,
+						  "Its guard refuses direct changes while the view lives; name the triggers to disable.");
+			break;
+		case AT_AddInherit:
+		case AT_SetUnLogged:
+			refuse_change("change the kind of", relname, "Its result table is an ordinary, logged table.");
+			break;
+		case AT_ForceRowSecurity:
+			refuse_change("force row-level security on", relname, "The worker reads its rows as their owner.");
+			break;
+		default:
+			break;
+	}
+}
+
+void
+sa_ddl_guard_alter(AlterTableStmt *alter)
+{
+	SaViewConfig *config = view_of_rangevar(alter->relation);
+	ListCell   *lc;
+
+	foreach(lc, alter->cmds)
+	{
+		AlterTableCmd *cmd = lfirst(lc);
+
+		if (cmd->subtype == AT_AddInherit)
+			check_parent(castNode(RangeVar, cmd->def));
+		else if (cmd->subtype == AT_AttachPartition)
+			check_partition(castNode(PartitionCmd, cmd->def)->name);
+	}
+	if (config == NULL)
+		return;
+	foreach(lc, alter->cmds)
+		check_alter_column(config, lfirst_node(AlterTableCmd, lc), alter->relation->relname);
+}
+
+void
+sa_ddl_guard_trigger(CreateTrigStmt *trigger)
+{
+	if (trigger->row && (trigger->timing & TRIGGER_TYPE_TIMING_MASK) == TRIGGER_TYPE_BEFORE &&
+		view_of_rangevar(trigger->relation))
+		refuse_change("create a BEFORE ROW trigger on", trigger->relation->relname,
+					  "It could change what the view writes; use an AFTER trigger.");
+	if (trigger->transitionRels != NIL && view_of_rangevar(trigger->relation))
+		refuse_change("create a trigger with transition tables on", trigger->relation->relname,
+					  "The worker writes row by row; use a row trigger.");
+}

@@ -1,0 +1,15 @@
+/*
+ * ddl_guard.h
+ *		What may not be done to result tables while their views live: each errors if the command would.
+ */
+#ifndef SA_DDL_GUARD_H
+#define SA_DDL_GUARD_H
+
+#include "nodes/parsenodes.h"
+
+extern void sa_ddl_guard_alter(AlterTableStmt *alter);
+extern void sa_ddl_guard_create(CreateStmt *create);
+extern void sa_ddl_guard_trigger(CreateTrigStmt *trigger);
+extern void sa_ddl_guard_drop_trigger(DropStmt *drop);
+
+#endif							/* SA_DDL_GUARD_H */
