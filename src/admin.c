@@ -31,8 +31,11 @@
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
+#include "admin.h"
 #include "catalog.h"
 #include "compat.h"
+#include "ddl_guard.h"
+#include "ddl_part.h"
 #include "option.h"
 #include "query.h"
 #include "slot.h"
@@ -61,7 +64,8 @@ sa_guard(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("stream_agg.guard() must be called as a trigger")));
-	if (!sa_catalog_exists() || sa_catalog_view(RelationGetRelid(data->tg_relation)) == NULL)
+	if (sa_ddl_guard_is_open(RelationGetRelid(data->tg_relation)) ||
+		!sa_catalog_exists() || sa_catalog_view(RelationGetRelid(data->tg_relation)) == NULL)
 		return PointerGetDatum(NULL);	/* restored without its view: an ordinary table */
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -91,9 +95,8 @@ check_may(Oid relid)
 		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, get_rel_name(relid));
 }
 
-/* The view's configuration; errors when it is none, or not the caller's. */
-static SaViewConfig *
-view_argument(Oid relid)
+SaViewConfig *
+sa_admin_view(Oid relid)
 {
 	SaViewConfig *config = sa_catalog_view(relid);
 
@@ -109,7 +112,7 @@ view_argument(Oid relid)
 Datum
 sa_pause(PG_FUNCTION_ARGS)
 {
-	SaViewConfig *config = view_argument(PG_GETARG_OID(0));
+	SaViewConfig *config = sa_admin_view(PG_GETARG_OID(0));
 
 	/* Waits for the batch at hand, and keeps the next one waiting for this commit. */
 	LockRelationOid(config->view, ShareRowExclusiveLock);
@@ -118,30 +121,16 @@ sa_pause(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-static void
-depend(Oid part, Oid whole)
-{
-	ObjectAddress a;
-	ObjectAddress b;
-
-	if (!OidIsValid(part))
-		return;
-	ObjectAddressSet(a, RelationRelationId, part);
-	ObjectAddressSet(b, RelationRelationId, whole);
-	deleteDependencyRecordsForSpecific(RelationRelationId, part, DEPENDENCY_INTERNAL, RelationRelationId, whole);
-	recordDependencyOn(&a, &b, DEPENDENCY_INTERNAL);
-}
-
 /* resume(view): goes on from its own position, after pause, failure or restore. */
 Datum
 sa_resume(PG_FUNCTION_ARGS)
 {
-	SaViewConfig *config = view_argument(PG_GETARG_OID(0));
+	SaViewConfig *config = sa_admin_view(PG_GETARG_OID(0));
 
 	sa_slot_require();
 	LockRelationOid(config->view, ShareRowExclusiveLock);	/* the worker is not just writing the status */
-	depend(config->definition, config->view);	/* a restore knows nothing of them */
-	depend(config->state, config->view);
+	sa_part_bind(config->definition, config->view);	/* a restore knows nothing of them */
+	sa_part_bind(config->state, config->view);
 	sa_catalog_set_status(config->view, SA_STATUS_RUNNING, NULL);
 	sa_slot_want_at_commit(config->stream);
 	PG_RETURN_VOID();
@@ -151,7 +140,7 @@ sa_resume(PG_FUNCTION_ARGS)
 Datum
 sa_drop_view(PG_FUNCTION_ARGS)
 {
-	SaViewConfig *config = view_argument(PG_GETARG_OID(0));
+	SaViewConfig *config = sa_admin_view(PG_GETARG_OID(0));
 	ObjectAddress address;
 
 	LockRelationOid(config->view, AccessExclusiveLock);
@@ -306,7 +295,7 @@ static void
 explain_view(ReturnSetInfo *rsinfo, SaViewConfig *config)
 {
 	SaViewOptions options;
-	SaQuery    *query = sa_query_load(config->definition, GetUserId());
+	SaQuery    *query = sa_query_load(config->definition, config->view, GetUserId());
 
 	sa_option_view(config->options, &options);
 	put_line(rsinfo, psprintf("Continuous view \"%s\" on stream \"%s\"", get_rel_name(config->view),
@@ -328,7 +317,7 @@ explain_view(ReturnSetInfo *rsinfo, SaViewConfig *config)
 Datum
 sa_explain(PG_FUNCTION_ARGS)
 {
-	SaViewConfig *config = view_argument(PG_GETARG_OID(0));
+	SaViewConfig *config = sa_admin_view(PG_GETARG_OID(0));
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	Relation	rel = table_open(config->view, AccessShareLock);
 	Oid			save_user;

@@ -58,7 +58,8 @@ enum
 	Anum_pos_watermark,
 	Anum_pos_end,
 	Anum_pos_counters,			/* the first of SA_NCOUNTERS */
-	Natts_pos = Anum_pos_counters + SA_NCOUNTERS - 1
+	Anum_pos_start = Anum_pos_counters + SA_NCOUNTERS,
+	Natts_pos = Anum_pos_start
 };
 
 /* --- finding our tables --- */
@@ -351,6 +352,7 @@ sa_catalog_positions(int view_id)
 		pos->running_max = nullable_time(values[Anum_pos_running_max - 1], nulls[Anum_pos_running_max - 1]);
 		pos->watermark = nullable_time(values[Anum_pos_watermark - 1], nulls[Anum_pos_watermark - 1]);
 		pos->end = nulls[Anum_pos_end - 1] ? PG_INT64_MAX : DatumGetInt64(values[Anum_pos_end - 1]);
+		pos->start = nulls[Anum_pos_start - 1] ? -1 : DatumGetInt64(values[Anum_pos_start - 1]);
 		for (int i = 0; i < SA_NCOUNTERS; i++)
 			pos->counters[i] = DatumGetInt64(values[Anum_pos_counters - 1 + i]);
 		result = lappend(result, pos);
@@ -381,6 +383,8 @@ sa_catalog_save_position(int view_id, const SaViewPosition *pos)
 	nulls[Anum_pos_watermark - 1] = TIMESTAMP_IS_NOBEGIN(pos->watermark);
 	values[Anum_pos_end - 1] = Int64GetDatum(pos->end);
 	nulls[Anum_pos_end - 1] = pos->end == PG_INT64_MAX;
+	values[Anum_pos_start - 1] = Int64GetDatum(pos->start);
+	nulls[Anum_pos_start - 1] = pos->start < 0;
 	for (int i = 0; i < SA_NCOUNTERS; i++)
 		values[Anum_pos_counters - 1 + i] = Int64GetDatum(pos->counters[i]);
 	tuple = heap_form_tuple(RelationGetDescr(rel), values, nulls);
@@ -393,8 +397,8 @@ sa_catalog_save_position(int view_id, const SaViewPosition *pos)
 	table_close(rel, NoLock);
 }
 
-static void
-delete_positions(int view_id)
+void
+sa_catalog_delete_positions(int view_id)
 {
 	Relation	rel = table_open(sa_catalog_relation("view_position"), RowExclusiveLock);
 	ScanKeyData keys[3];
@@ -407,6 +411,45 @@ delete_positions(int view_id)
 	table_close(rel, NoLock);
 }
 
+static void
+move_positions(int from, int to)
+{
+	ListCell   *lc;
+
+	foreach(lc, sa_catalog_positions(from))
+		sa_catalog_save_position(to, lfirst(lc));
+	sa_catalog_delete_positions(from);
+}
+
+void
+sa_catalog_change_view(const SaViewConfig *config)
+{
+	Relation	rel = table_open(sa_catalog_relation("view_config"), RowExclusiveLock);
+	HeapTuple	tuple = find_view_tuple(rel, config->view);
+	Datum		values[Natts_view];
+	bool		nulls[Natts_view] = {0};
+	bool		replace[Natts_view] = {0};
+	int			old_id;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "no configuration of continuous view %u", config->view);
+	old_id = read_view(tuple, RelationGetDescr(rel))->id;
+	values[Anum_view_id - 1] = Int32GetDatum(config->id);
+	values[Anum_view_definition - 1] = ObjectIdGetDatum(config->definition);
+	values[Anum_view_state - 1] = ObjectIdGetDatum(config->state);
+	nulls[Anum_view_state - 1] = !OidIsValid(config->state);
+	values[Anum_view_options - 1] = sa_option_transform(config->options);
+	replace[Anum_view_id - 1] = replace[Anum_view_definition - 1] = replace[Anum_view_state - 1] =
+		replace[Anum_view_options - 1] = true;
+	tuple = heap_modify_tuple(tuple, RelationGetDescr(rel), values, nulls, replace);
+	CatalogTupleUpdate(rel, &tuple->t_self, tuple);
+	table_close(rel, NoLock);
+	CommandCounterIncrement();
+	if (config->id != old_id)
+		move_positions(old_id, config->id);
+	CommandCounterIncrement();
+}
+
 void
 sa_catalog_delete_view(Oid view)
 {
@@ -415,7 +458,7 @@ sa_catalog_delete_view(Oid view)
 
 	if (HeapTupleIsValid(tuple))
 	{
-		delete_positions(read_view(tuple, RelationGetDescr(rel))->id);
+		sa_catalog_delete_positions(read_view(tuple, RelationGetDescr(rel))->id);
 		CatalogTupleDelete(rel, &tuple->t_self);
 	}
 	table_close(rel, NoLock);

@@ -58,6 +58,7 @@ typedef struct SaViewPosition
 	TimestampTz running_max;	/* DT_NOBEGIN: none yet */
 	TimestampTz watermark;		/* DT_NOBEGIN: not known yet */
 	int64		end;			/* where the view ends; PG_INT64_MAX: never */
+	int64		start;			/* where it began; -1: not known */
 	int64		counters[SA_NCOUNTERS];
 } SaViewPosition;
 
@@ -75,8 +76,15 @@ extern List *sa_catalog_views(Oid stream);	/* of SaViewConfig, by id */
 extern List *sa_catalog_running_streams(void);
 
 extern int	sa_catalog_next_id(void);
+
 extern void sa_catalog_insert_view(const SaViewConfig *config);
 extern void sa_catalog_set_status(Oid view, const char *status, const char *message);
+
+/*
+ * Write what a command has changed: options, definition, state.  With a new id, under which the positions go
+ * on, workers take the view for another one, and forget what they hold of it in memory.
+ */
+extern void sa_catalog_change_view(const SaViewConfig *config);
 extern void sa_catalog_delete_view(Oid view);
 
 /* So many dead letters of the stream had to make room for newer ones. */
@@ -87,6 +95,7 @@ extern void sa_catalog_forget_stream(Oid stream);
 
 extern List *sa_catalog_positions(int view_id); /* of SaViewPosition */
 extern void sa_catalog_save_position(int view_id, const SaViewPosition *position);
+extern void sa_catalog_delete_positions(int view_id);
 
 /* The views of the stream passed over [first, next), which the source no longer had; noted once. */
 extern void sa_catalog_note_loss(Oid stream, const SaPosition *first, int64 next);

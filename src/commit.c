@@ -66,6 +66,7 @@ find_or_add(List **positions, const SaBatchPartition *partition, TimestampTz flo
 	pos->running_max = DT_NOBEGIN;
 	pos->watermark = floor;
 	pos->end = PG_INT64_MAX;
+	pos->start = partition->first;
 	*positions = lappend(*positions, pos);
 	return pos;
 }

@@ -150,6 +150,13 @@
 	create_foreignscan_path(root, rel, NULL, rows, startup, total, NIL, rel->lateral_relids, NULL, NIL)
 #endif
 
+/* 16: stringToQualifiedNameList can report errors softly. */
+#if PG_VERSION_NUM >= 160000
+#define sa_qualified_name(string) stringToQualifiedNameList(string, NULL)
+#else
+#define sa_qualified_name(string) stringToQualifiedNameList(string)
+#endif
+
 /* 16: ExecuteTruncateGuts learnt run_as_table_owner. */
 #if PG_VERSION_NUM >= 160000
 #define sa_truncate_relation(rel) \

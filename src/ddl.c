@@ -18,8 +18,10 @@
 #include "catalog.h"
 #include "compat.h"
 #include "ddl.h"
+#include "ddl_alter.h"
 #include "ddl_database.h"
 #include "ddl_guard.h"
+#include "ddl_replace.h"
 #include "ddl_stream.h"
 #include "ddl_view.h"
 #include "slot.h"
@@ -98,7 +100,11 @@ before_command(Node *stmt, const char *query_string)
 
 				if (create->objtype != OBJECT_MATVIEW || !sa_ddl_view_has_options(create->into->options))
 					return false;
-				sa_ddl_view_create(copyObject(create), query_string);	/* it may be a cached plan's */
+				create = copyObject(create);	/* it may be a cached plan's */
+				if (sa_ddl_view_is_replacement(create->into->options))
+					sa_ddl_replace(create, query_string);
+				else
+					sa_ddl_view_create(create, query_string);
 				return true;
 			}
 		case T_AlterTableStmt:
@@ -148,6 +154,7 @@ after_command(Node *stmt)
 			sa_ddl_stream_altered((AlterTableStmt *) stmt);
 			break;
 		case T_RenameStmt:
+			sa_ddl_alter_renamed((RenameStmt *) stmt);
 			sa_ddl_stream_renamed((RenameStmt *) stmt);
 			break;
 		case T_TransactionStmt:
@@ -183,6 +190,10 @@ process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tre
 			return;
 		}
 	}
+	pstmt = sa_ddl_alter_translate(pstmt);
+	if (pstmt == NULL)
+		return;
+	stmt = pstmt->utilityStmt;
 	if (before_command(stmt, query_string))
 	{
 		if (qc)

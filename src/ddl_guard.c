@@ -26,6 +26,20 @@
 
 #define NAMESPACE "stream_agg"
 
+static Oid	open_view = InvalidOid;
+
+void
+sa_ddl_guard_open(Oid view)
+{
+	open_view = view;
+}
+
+bool
+sa_ddl_guard_is_open(Oid view)
+{
+	return open_view == view;
+}
+
 static SaViewConfig *
 view_of_rangevar(RangeVar *rel)
 {
@@ -45,21 +59,18 @@ refuse_change(const char *what, const char *name, const char *hint)
 			 errhint("%s", hint)));
 }
 
-/* The view's own columns come first in its table; users' columns after them. */
-static int
-own_columns(SaViewConfig *config)
+/* The view's own columns are those of its definition; others are users'. */
+static bool
+is_own_column(const SaViewConfig *config, const char *name)
 {
-	Relation	rel = table_open(config->definition, AccessShareLock);
-	int			n = RelationGetNumberOfAttributes(rel);
-
-	table_close(rel, NoLock);
-	return n;
+	return name && get_attnum(config->definition, name) != InvalidAttrNumber;
 }
 
 /* A primary key or unique constraint over the view's own columns. */
 static bool
-is_key_constraint(Oid relid, const char *name, int own)
+is_key_constraint(const SaViewConfig *config, const char *name)
 {
+	Oid			relid = config->view;
 	Oid			conoid = get_relation_constraint_oid(relid, name, true);
 	HeapTuple	tuple = SearchSysCache1(CONSTROID, ObjectIdGetDatum(conoid));
 	char		contype;
@@ -73,7 +84,7 @@ is_key_constraint(Oid relid, const char *name, int own)
 		return false;
 	columns = get_relation_constraint_attnos(relid, name, true, &conoid);
 	for (int i = -1; (i = bms_next_member(columns, i)) >= 0;)
-		if (i + FirstLowInvalidHeapAttributeNumber > own)
+		if (!is_own_column(config, get_attname(relid, i + FirstLowInvalidHeapAttributeNumber, true)))
 			return false;
 	return true;
 }
@@ -143,19 +154,16 @@ sa_ddl_guard_drop_trigger(DropStmt *drop)
 static void
 check_alter_column(SaViewConfig *config, AlterTableCmd *cmd, const char *relname)
 {
-	AttrNumber	attr = cmd->name ? get_attnum(config->view, cmd->name) : InvalidAttrNumber;
-	int			own = own_columns(config);
-
 	switch (cmd->subtype)
 	{
 		case AT_DropColumn:
 		case AT_AlterColumnType:
-			if (attr > 0 && attr <= own)
+			if (is_own_column(config, cmd->name))
 				refuse_change("change a column of", relname,
 							  "The columns of its select list belong to the view; drop it and create another one.");
 			break;
 		case AT_DropConstraint:
-			if (is_key_constraint(config->view, cmd->name, own))
+			if (is_key_constraint(config, cmd->name))
 				refuse_change("drop the key of", relname, "The worker keeps groups apart by it.");
 			break;
 		case AT_DisableTrig:
@@ -195,7 +203,7 @@ sa_ddl_guard_alter(AlterTableStmt *alter)
 		else if (cmd->subtype == AT_AttachPartition)
 			check_partition(castNode(PartitionCmd, cmd->def)->name);
 	}
-	if (config == NULL)
+	if (config == NULL || sa_ddl_guard_is_open(config->view))
 		return;
 	foreach(lc, alter->cmds)
 		check_alter_column(config, lfirst_node(AlterTableCmd, lc), alter->relation->relname);

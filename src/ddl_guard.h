@@ -12,4 +12,8 @@ extern void sa_ddl_guard_create(CreateStmt *create);
 extern void sa_ddl_guard_trigger(CreateTrigStmt *trigger);
 extern void sa_ddl_guard_drop_trigger(DropStmt *drop);
 
+/* While a command of our own changes the rows of this result table; InvalidOid: none does. */
+extern void sa_ddl_guard_open(Oid view);
+extern bool sa_ddl_guard_is_open(Oid view);
+
 #endif							/* SA_DDL_GUARD_H */

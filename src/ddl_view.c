@@ -10,16 +10,10 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
 #include "access/table.h"
-#include "access/xact.h"
-#include "catalog/dependency.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
-#include "catalog/pg_namespace.h"
 #include "commands/defrem.h"
-#include "commands/tablecmds.h"
-#include "commands/view.h"
 #include "executor/executor.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
@@ -27,15 +21,16 @@
 #include "nodes/nodeFuncs.h"
 #include "parser/parse_node.h"
 #include "tcop/utility.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
+#include "utils/regproc.h"
 #include "utils/rel.h"
-#include "utils/ruleutils.h"
-#include "utils/syscache.h"
 
 #include "catalog.h"
 #include "compat.h"
+#include "ddl_part.h"
 #include "ddl_view.h"
 #include "query.h"
 #include "slot.h"
@@ -83,6 +78,17 @@ sa_ddl_view_has_options(List *options)
 	return false;
 }
 
+bool
+sa_ddl_view_is_replacement(List *options)
+{
+	ListCell   *lc;
+
+	foreach(lc, options)
+		if (is_ours(lfirst(lc)) && strcmp(lfirst_node(DefElem, lc)->defname, "replace") == 0)
+			return defGetBoolean(lfirst(lc));
+	return false;
+}
+
 /* The view's options, the table's, and the word that makes it continuous. */
 static void
 sort_options(NewView *new)
@@ -115,36 +121,77 @@ is_named_place(const SaBoundary *boundary)
 	return boundary->kind == SA_BOUNDARY_TIME || boundary->kind == SA_BOUNDARY_EXPLICIT;
 }
 
+/* The other view that this one begins at, by its full name in the option that is kept. */
 static void
-check_boundaries(const NewView *new, Relation rel, const SaStreamOptions *stream)
+settle_start(NewView *new)
+{
+	const char *name = new->options.start.view;
+	RangeVar   *rel = makeRangeVarFromNameList(sa_qualified_name(name));
+	Oid			relid = RangeVarGetRelid(rel, AccessShareLock, false);
+	SaViewConfig *other = sa_catalog_view(relid);
+	ListCell   *lc;
+
+	if (other == NULL || other->stream != new->split->stream)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is not a continuous view of stream \"%s\"", name, get_rel_name(new->split->stream)),
+				 errhint("A view can start where another view of the same stream stands.")));
+	if (pg_class_aclcheck(relid, GetUserId(), ACL_SELECT) != ACLCHECK_OK)
+		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, name);
+	if (sa_catalog_positions(other->id) == NIL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("continuous view \"%s\" has no position yet", name),
+				 errhint("Its worker has not met its stream; see stream_agg.streams.")));
+	foreach(lc, new->option_defs)
+	{
+		DefElem    *def = lfirst(lc);
+
+		if (strcmp(def->defname, "start") == 0)
+			def->arg = (Node *) makeString(psprintf("view:%s", quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)),
+																						 get_rel_name(relid))));
+	}
+}
+
+static void
+check_boundaries(NewView *new)
 {
 	const SaViewOptions *options = &new->options;
+	Relation	rel = table_open(new->split->stream, AccessShareLock);
 	bool		start = is_named_place(&options->start);
 
-	if ((start || is_named_place(&options->end)) && !sa_source_routine(stream->source)->named_places)
+	if ((start || is_named_place(&options->end)) &&
+		!sa_source_routine(sa_option_stream(rel)->source)->named_places)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("a view of stream \"%s\" cannot %s at a time or at given positions",
 						RelationGetRelationName(rel), start ? "start" : "end"),
-				 errhint(start ? "Valid values of the option \"start\" are: earliest, latest." :
+				 errhint(start ? "Valid values of the option \"start\" are: earliest, latest, view:name." :
 						 "The valid value of the option \"end\" is: latest.")));
+	table_close(rel, NoLock);
+	if (options->start.kind == SA_BOUNDARY_VIEW)
+		settle_start(new);
 }
 
 /* The watermark's delay: the view's own, else the stream's. */
 static int64
-watermark_of(NewView *new)
+watermark_of(Relation rel, const SaStreamOptions *stream, const SaViewOptions *options)
 {
-	Relation	rel = table_open(new->split->stream, AccessShareLock);
-	SaStreamOptions *stream = sa_option_stream(rel);
-
-	check_boundaries(new, rel, stream);
-	if (new->options.watermark != SA_NO_DELAY && stream->time_attr == InvalidAttrNumber)
+	if (options->watermark != SA_NO_DELAY && stream->time_attr == InvalidAttrNumber)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("a watermark needs an event time, and stream \"%s\" has none", RelationGetRelationName(rel)),
 				 errhint("Name a column of type timestamp with time zone, timestamp or date in the option \"event_time\" of the stream.")));
+	return options->watermark != SA_NO_DELAY ? options->watermark : stream->watermark;
+}
+
+void
+sa_ddl_view_check_options(const SaQuery *query, const SaViewOptions *options)
+{
+	Relation	rel = table_open(query->stream, AccessShareLock);
+
+	sa_query_check_mode(query, options->output_mode, watermark_of(rel, sa_option_stream(rel), options));
 	table_close(rel, NoLock);
-	return new->options.watermark != SA_NO_DELAY ? new->options.watermark : stream->watermark;
 }
 
 /* The creator's rights on every table of the query, sub-queries included. */
@@ -161,6 +208,12 @@ check_permissions_walker(Node *node, void *context)
 	return expression_tree_walker(node, check_permissions_walker, context);
 }
 
+void
+sa_ddl_view_check_permissions(Query *query)
+{
+	(void) check_permissions_walker((Node *) query, NULL);
+}
+
 static void
 check_view(NewView *new, ParseState *pstate)
 {
@@ -174,75 +227,10 @@ check_view(NewView *new, ParseState *pstate)
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("WITH NO DATA is not supported in continuous views"),
 				 errhint("Use start = 'latest' to begin with the events to come.")));
-	(void) check_permissions_walker((Node *) new->query, NULL);
+	sa_ddl_view_check_permissions(new->query);
 	new->split = sa_query_split(new->query, pstate);
-	sa_query_check_mode(new->split, new->options.output_mode, watermark_of(new));
-}
-
-/* The owner of schema stream_agg, who may create what users may not. */
-Oid
-sa_ddl_extension_owner(void)
-{
-	HeapTuple	tuple = SearchSysCache1(NAMESPACEOID, ObjectIdGetDatum(get_namespace_oid(NAMESPACE, false)));
-	Oid			owner = ((Form_pg_namespace) GETSTRUCT(tuple))->nspowner;
-
-	ReleaseSysCache(tuple);
-	return owner;
-}
-
-/* The select list as column definitions, under the names of the column list where there is one. */
-static List *
-column_definitions(NewView *new)
-{
-	List	   *columns = NIL;
-	ListCell   *name = list_head(new->stmt->into->colNames);
-	ListCell   *lc;
-
-	foreach(lc, new->query->targetList)
-	{
-		TargetEntry *tle = lfirst(lc);
-
-		if (tle->resjunk)
-			continue;
-		if (name)
-		{
-			tle->resname = pstrdup(strVal(lfirst(name)));
-			name = lnext(new->stmt->into->colNames, name);
-		}
-		columns = lappend(columns, makeColumnDef(tle->resname, exprType((Node *) tle->expr),
-												 exprTypmod((Node *) tle->expr), exprCollation((Node *) tle->expr)));
-	}
-	if (name)
-		ereport(ERROR,
-				(errcode(ERRCODE_SYNTAX_ERROR),
-				 errmsg("too many column names were specified")));
-	return columns;
-}
-
-/* The definition: a real view, so that PostgreSQL tracks what it depends on. */
-static void
-create_definition(NewView *new)
-{
-	CreateStmt *create = makeNode(CreateStmt);
-
-	create->relation = makeRangeVar(NAMESPACE, psprintf("definition_%d", new->id), -1);
-	create->relation->relpersistence = RELPERSISTENCE_PERMANENT;
-	create->tableElts = column_definitions(new);
-	create->oncommit = ONCOMMIT_NOOP;
-	new->columns = create->tableElts;
-	new->definition = DefineRelation(create, RELKIND_VIEW, InvalidOid, NULL, NULL).objectId;
-	CommandCounterIncrement();
-	StoreViewQuery(new->definition, copyObject(new->query), false);
-	CommandCounterIncrement();
-}
-
-static void
-run_sql(const char *sql)
-{
-	int			result = SPI_execute(sql, false, 0);
-
-	if (result != SPI_OK_UTILITY)
-		elog(ERROR, "SPI_execute failed: %s", SPI_result_code_string(result));
+	check_boundaries(new);
+	sa_ddl_view_check_options(new->split, &new->options);
 }
 
 /* The table's own options as they were written, with a fillfactor that keeps updates on the page. */
@@ -276,19 +264,6 @@ storage_options(NewView *new)
 	return sql.data;
 }
 
-/* A column as CREATE TABLE wants it. */
-static void
-append_column(StringInfo sql, ColumnDef *column)
-{
-	Oid			collation = column->collOid;
-
-	appendStringInfo(sql, "%s %s", quote_identifier(column->colname),
-					 format_type_extended(column->typeName->typeOid, column->typeName->typemod,
-										  FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY));
-	if (OidIsValid(collation) && collation != get_typcollation(column->typeName->typeOid))
-		appendStringInfo(sql, " COLLATE %s", generate_collation_name(collation));
-}
-
 static void
 create_result_table(NewView *new)
 {
@@ -302,7 +277,7 @@ create_result_table(NewView *new)
 	foreach(lc, new->columns)
 	{
 		appendStringInfoString(&sql, separator);
-		append_column(&sql, lfirst(lc));
+		sa_part_append_column(&sql, lfirst(lc));
 		separator = ", ";
 	}
 	appendStringInfoChar(&sql, ')');
@@ -311,7 +286,7 @@ create_result_table(NewView *new)
 	appendStringInfoString(&sql, storage_options(new));
 	if (into->tableSpaceName)
 		appendStringInfo(&sql, " TABLESPACE %s", quote_identifier(into->tableSpaceName));
-	run_sql(sql.data);
+	sa_part_run(sql.data);
 	new->result = RangeVarGetRelid(into->rel, NoLock, false);
 }
 
@@ -326,7 +301,7 @@ create_key(NewView *new)
 
 	if (split->transform || (split->nkeys == 0 && !split->windowed))
 	{
-		run_sql(psprintf("ALTER TABLE %s REPLICA IDENTITY FULL", new->name));
+		sa_part_run(psprintf("ALTER TABLE %s REPLICA IDENTITY FULL", new->name));
 		return;
 	}
 	initStringInfo(&columns);
@@ -347,47 +322,18 @@ create_key(NewView *new)
 		separator = ", ";
 		nullable |= split->keys[i].nullable;
 	}
-	run_sql(psprintf("ALTER TABLE %s ADD %s (%s)", new->name,
+	sa_part_run(psprintf("ALTER TABLE %s ADD %s (%s)", new->name,
 					 nullable ? "UNIQUE NULLS NOT DISTINCT" : "PRIMARY KEY", columns.data));
 	if (nullable)
-		run_sql(psprintf("ALTER TABLE %s REPLICA IDENTITY FULL", new->name));
+		sa_part_run(psprintf("ALTER TABLE %s REPLICA IDENTITY FULL", new->name));
 }
 
 /* Direct changes are refused by a statement trigger, which the worker's row writes do not fire. */
 static void
 create_guard(NewView *new)
 {
-	run_sql(psprintf("CREATE TRIGGER stream_agg_guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON %s"
+	sa_part_run(psprintf("CREATE TRIGGER stream_agg_guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON %s"
 					 " FOR EACH STATEMENT EXECUTE FUNCTION stream_agg.guard()", new->name));
-}
-
-/*
- * The state log, for aggregates whose result is not their state.  Like the definition it belongs to the
- * extension's owner: its bytes are trusted.
- */
-static void
-create_state(NewView *new)
-{
-	if (!sa_state_needs_log(new->split, new->options.output_mode))
-		return;
-	run_sql(psprintf("CREATE TABLE stream_agg.state_%d (seq bigint NOT NULL, window_start bigint NOT NULL,"
-					 " window_end bigint NOT NULL, data bytea NOT NULL)"
-					 " WITH (toast_tuple_target = 8160, autovacuum_vacuum_scale_factor = 0.2)", new->id));
-	run_sql(psprintf("ALTER TABLE stream_agg.state_%d ALTER data SET STORAGE EXTERNAL", new->id));
-	new->state = get_relname_relid(psprintf("state_%d", new->id), get_namespace_oid(NAMESPACE, false));
-}
-
-static void
-belongs_to_result(NewView *new, Oid relid)
-{
-	ObjectAddress part;
-	ObjectAddress whole;
-
-	if (!OidIsValid(relid))
-		return;
-	ObjectAddressSet(part, RelationRelationId, relid);
-	ObjectAddressSet(whole, RelationRelationId, new->result);
-	recordDependencyOn(&part, &whole, DEPENDENCY_INTERNAL);
 }
 
 static List *
@@ -417,23 +363,10 @@ register_view(NewView *new, List *settings)
 		.settings = settings
 	};
 
-	belongs_to_result(new, new->definition);
-	belongs_to_result(new, new->state);
+	sa_part_bind(new->definition, new->result);
+	sa_part_bind(new->state, new->result);
 	sa_catalog_insert_view(&config);
 	sa_slot_want_at_commit(new->split->stream);
-}
-
-/* Run part of the creation as the extension's owner. */
-static void
-as_extension_owner(NewView *new, void (*fn) (NewView *new))
-{
-	Oid			save_user;
-	int			save_context;
-
-	GetUserIdAndSecContext(&save_user, &save_context);
-	SetUserIdAndSecContext(sa_ddl_extension_owner(), save_context | SECURITY_LOCAL_USERID_CHANGE);
-	fn(new);
-	SetUserIdAndSecContext(save_user, save_context);
 }
 
 static void
@@ -447,11 +380,13 @@ create_parts(NewView *new)
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
 	new->id = sa_catalog_next_id();
-	as_extension_owner(new, create_definition);
+	new->columns = sa_part_columns(new->query, new->stmt->into->colNames);
+	new->definition = sa_part_create_definition(new->id, new->columns, new->query);
 	create_result_table(new);
 	create_key(new);
 	create_guard(new);
-	as_extension_owner(new, create_state);
+	if (sa_state_needs_log(new->split, new->options.output_mode))
+		new->state = sa_part_create_state(new->id);
 	register_view(new, settings);
 	SPI_finish();
 	AtEOXact_GUC(false, save_nest);

@@ -334,6 +334,35 @@ delete_oldest(Oid stream, int64 excess)
 }
 
 void
+sa_deadletter_delete(Oid stream, Oid view)
+{
+	Relation	rel = table_open(sa_catalog_relation("dead_letter"), RowExclusiveLock);
+	ScanKeyData key;
+	SysScanDesc scan = begin_letters(rel, stream, &key);
+	HeapTuple	tuple;
+
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		bool		isnull;
+		Oid			letter_view = DatumGetObjectId(heap_getattr(tuple, Anum_letter_view, RelationGetDescr(rel), &isnull));
+
+		CHECK_FOR_INTERRUPTS();
+		if (!isnull && letter_view == view)
+			CatalogTupleDelete(rel, &tuple->t_self);
+	}
+	systable_endscan(scan);
+	table_close(rel, NoLock);
+	CommandCounterIncrement();
+}
+
+void
+sa_deadletter_recount(Oid stream)
+{
+	if (counts)
+		(void) hash_search(counts, &stream, HASH_REMOVE, NULL);
+}
+
+void
 sa_deadletter_write(Oid stream, List *letters)
 {
 	LetterCount *entry;

@@ -31,4 +31,10 @@ extern SaDeadLetter *sa_deadletter_make(SaBatch *batch, int ordinal, Oid view, c
  */
 extern void sa_deadletter_write(Oid stream, List *letters);
 
+/* Delete those of a view (not those of the stream itself): its records will be read again. */
+extern void sa_deadletter_delete(Oid stream, Oid view);
+
+/* Another process may have deleted letters of the stream: this one must count again. */
+extern void sa_deadletter_recount(Oid stream);
+
 #endif							/* SA_DEADLETTER_H */

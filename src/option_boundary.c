@@ -182,14 +182,19 @@ sa_option_boundary_read(const char *name, const char *value, bool is_start, SaBo
 {
 	Reading		reading = {name, value, NULL};
 
-	reading.expected = is_start ? "Valid values are: earliest, latest, " EXAMPLES : "Valid values are: latest, " EXAMPLES;
+	reading.expected = is_start ? "Valid values are: earliest, latest, view:name, " EXAMPLES : "Valid values are: latest, " EXAMPLES;
 	memset(out, 0, sizeof(SaBoundary));
 	if (is_start && pg_strcasecmp(value, "earliest") == 0)
 		out->kind = SA_BOUNDARY_EARLIEST;
 	else if (pg_strcasecmp(value, "latest") == 0)
 		out->kind = SA_BOUNDARY_LATEST;
 	else if (pg_strncasecmp(value, VIEW_PREFIX, strlen(VIEW_PREFIX)) == 0)
-		sa_option_refuse_planned(name, value);
+	{
+		if (!is_start)
+			sa_option_refuse_value(name, value, reading.expected);
+		out->kind = SA_BOUNDARY_VIEW;
+		out->view = pstrdup(value + strlen(VIEW_PREFIX));
+	}
 	else if (value[strspn(value, " \t\r\n")] == '{')
 	{
 		out->kind = SA_BOUNDARY_EXPLICIT;

@@ -36,7 +36,10 @@ typedef struct ViewOption
 	const char *name;
 	void		(*read) (const char *name, const char *value, SaViewOptions *view);
 	bool		planned;		/* known, but only its default works yet: not in hints */
+	const char *instead;		/* it cannot change while the view lives: what to do instead */
 } ViewOption;
+
+#define MAKE_ANOTHER "Create another view with start = 'view:...' and the name of this one, let it catch up, and exchange their names with stream_agg.swap()."
 
 /* ---------- reading values ---------- */
 
@@ -160,19 +163,19 @@ read_planned(const char *name, const char *value, SaViewOptions *view)
 
 static const ViewOption view_options[] =
 {
-	{"output_mode", read_output_mode, false},
+	{"output_mode", read_output_mode, false, MAKE_ANOTHER},
 	{"trigger", read_trigger, false},
 	{"watermark", read_watermark, false},
 	{"idle_timeout", read_idle_timeout, false},
 	{"max_batch_rows", read_max_batch_rows, false},
 	{"max_batch_bytes", read_max_batch_bytes, false},
-	{"start", read_start, false},
-	{"end", read_end, false},
+	{"start", read_start, false, "Use stream_agg.reset() or stream_agg.seek() to have it read again, or drop it and create another one."},
+	{"end", read_end, false, MAKE_ANOTHER},
 	{"late_events", read_late_events, false},
 	{"on_error", read_on_error, false},
 	{"allowed_lateness", read_zero_interval, true},
 	{"on_idle", read_on_idle, true},
-	{"state", read_state, true},
+	{"state", read_state, true, MAKE_ANOTHER},
 	{"dedup_key", read_planned, true},
 	{"retention", read_planned, true},
 };
@@ -204,6 +207,18 @@ get_option(const char *name)
 	}
 	refuse_unknown(name);
 	return NULL;				/* keep compiler quiet */
+}
+
+void
+sa_option_view_check_change(const char *name)
+{
+	const ViewOption *option = get_option(name);
+
+	if (option->instead)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("option \"%s\" of a continuous view cannot be changed", name),
+				 errhint("%s", option->instead)));
 }
 
 static void

@@ -26,7 +26,8 @@ typedef enum SaBoundaryKind
 	SA_BOUNDARY_EARLIEST,
 	SA_BOUNDARY_LATEST,
 	SA_BOUNDARY_TIME,			/* the first record that arrived at this time or later */
-	SA_BOUNDARY_EXPLICIT		/* partitions not named: earliest for a start, none for an end */
+	SA_BOUNDARY_EXPLICIT,		/* partitions not named: earliest for a start, none for an end */
+	SA_BOUNDARY_VIEW			/* where another view stands */
 } SaBoundaryKind;
 
 typedef struct SaBoundary
@@ -34,6 +35,7 @@ typedef struct SaBoundary
 	SaBoundaryKind kind;
 	TimestampTz time;
 	List	   *positions;		/* of SaPosition */
+	const char *view;			/* name of its result table */
 } SaBoundary;
 
 typedef enum SaOutputMode
@@ -65,6 +67,9 @@ typedef struct SaViewOptions
  * changed to a text that reads the same ever after.
  */
 extern void sa_option_view(List *defs, SaViewOptions *out);
+
+/* Is this an option that may change while the view lives?  Errors say what to do instead, or that there is none such. */
+extern void sa_option_view_check_change(const char *name);
 
 /* The same, from what the catalog keeps: an array of 'name=value'. */
 extern List *sa_option_untransform(Datum array);

@@ -9,6 +9,7 @@
 
 #include "access/htup_details.h"
 #include "catalog/pg_class.h"
+#include "commands/defrem.h"
 #include "miscadmin.h"
 #include "utils/guc.h"
 #include "utils/syscache.h"
@@ -30,6 +31,20 @@ sa_owner_leave(const SaOwnerSwitch *save)
 {
 	AtEOXact_GUC(false, save->nest);
 	SetUserIdAndSecContext(save->user, save->context);
+}
+
+void
+sa_owner_apply_settings(List *settings)
+{
+	ListCell   *lc;
+
+	foreach(lc, settings)
+	{
+		DefElem    *def = lfirst(lc);
+
+		(void) set_config_option(def->defname, defGetString(def), PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE,
+								 true, 0, false);
+	}
 }
 
 Oid

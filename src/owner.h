@@ -5,6 +5,8 @@
 #ifndef SA_OWNER_H
 #define SA_OWNER_H
 
+#include "nodes/pg_list.h"
+
 typedef struct SaOwnerSwitch
 {
 	Oid			user;
@@ -22,5 +24,8 @@ extern void sa_owner_leave(const SaOwnerSwitch *save);
 
 /* Owner of a relation. */
 extern Oid	sa_owner_of(Oid relid);
+
+/* Until sa_owner_leave: the settings (of DefElem) that were kept when a view was created. */
+extern void sa_owner_apply_settings(List *settings);
 
 #endif							/* SA_OWNER_H */

@@ -25,7 +25,6 @@
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
-#include "commands/defrem.h"
 
 #include "batch_scan.h"
 #include "commit.h"
@@ -68,6 +67,7 @@ typedef struct Part
 	bool	   *nulls;
 	bool		writing;		/* an error now is none of the query's */
 	bool		stopped;		/* paused or gone */
+	bool		outdated;		/* a command has changed the view: its configuration must be read first */
 	ErrorData  *error;
 } Part;
 
@@ -104,6 +104,8 @@ sa_pipeline_configure(SaView *view, SaViewConfig *config, const SaStreamOptions 
 	view->config->settings = copyObject(config->settings);
 	sa_option_view(view->config->options, &view->options);
 	view->delay = view->options.watermark != SA_NO_DELAY ? view->options.watermark : stream->watermark;
+	if (view->options.trigger > 0)
+		view->next_due = Min(view->next_due, GetCurrentTimestamp() + view->options.trigger);
 	view->idle_timeout = view->options.idle_timeout >= 0 ? view->options.idle_timeout : stream->idle_timeout;
 	MemoryContextSwitchTo(old);
 }
@@ -167,7 +169,7 @@ load_view(SaView *view)
 	unload_view(view);
 	view->owner = GetUserId();
 	old = MemoryContextSwitchTo(view->cxt);
-	view->query = sa_query_load(view->config->definition, view->owner);
+	view->query = sa_query_load(view->config->definition, view->config->view, view->owner);
 	if (view->state)
 		sa_state_set_query(view->state, view->query);
 	else if (!view->query->transform)
@@ -199,12 +201,17 @@ note_late_window(Part *part, int ordinal, int64 end)
 		part->late_windows[part->batch->events[ordinal].partition]++;
 }
 
-/* The watermark by which an event is judged.  DESIGN.md 6. */
+/*
+ * The watermark by which an event is judged.  DESIGN.md 6.  A view whose delay has been taken away keeps the
+ * floor: what was closed by it stays closed.
+ */
 static TimestampTz
 bound_of(Part *part, SaEvent *event)
 {
 	TimestampTz max_before = Max(event->max_before, part->base_max[event->partition]);
 
+	if (part->view->delay == SA_NO_DELAY)
+		return part->view->floor;
 	return sa_watermark_bound(max_before, part->view->delay, part->view->floor);
 }
 
@@ -212,7 +219,7 @@ bound_of(Part *part, SaEvent *event)
 static bool
 is_late(Part *part, SaEvent *event, int64 window_end)
 {
-	return part->view->delay != SA_NO_DELAY && sa_watermark_is_late(window_end, 0, bound_of(part, event));
+	return sa_watermark_is_late(window_end, 0, bound_of(part, event));
 }
 
 /* The window of a row, or NULL when it belongs to none or is late for it. */
@@ -351,7 +358,14 @@ take_row(TupleTableSlot *row, void *arg)
 
 /* --- the stages --- */
 
-/* Lock the result table and see that the view still runs; a paused or dropped one takes no part. */
+/* Has a command changed what we hold of the view? */
+static bool
+is_current(const SaView *view, const SaViewConfig *config)
+{
+	return config->id == view->config->id && equal(config->options, view->config->options);
+}
+
+/* Lock the result table and see that the view still runs as it is; a paused or dropped one takes no part. */
 static bool
 check_running(Part *part)
 {
@@ -362,26 +376,12 @@ check_running(Part *part)
 	if (SearchSysCacheExists1(RELOID, ObjectIdGetDatum(view->config->view)))
 	{
 		config = sa_catalog_view(view->config->view);
-		if (config && strcmp(config->status, SA_STATUS_RUNNING) == 0)
+		part->outdated = config && !is_current(view, config);
+		if (config && !part->outdated && strcmp(config->status, SA_STATUS_RUNNING) == 0)
 			return true;
 	}
-	part->stopped = true;
+	part->stopped = !part->outdated;
 	return false;
-}
-
-/* The settings under which the view was created. */
-static void
-apply_settings(SaView *view)
-{
-	ListCell   *lc;
-
-	foreach(lc, view->config->settings)
-	{
-		DefElem    *def = lfirst(lc);
-
-		(void) set_config_option(def->defname, defGetString(def), PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE,
-								 true, 0, false);
-	}
 }
 
 static void
@@ -564,7 +564,7 @@ run_part(Part *part, int lo, int hi)
 	constraints_immediate();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	sa_owner_enter(&save, sa_owner_of(view->config->view));
-	apply_settings(view);
+	sa_owner_apply_settings(view->config->settings);
 	letters = run_as_owner(part, lo, hi);
 	sa_owner_leave(&save);
 	if (part->kind == RUN_ALL)
@@ -855,6 +855,8 @@ sa_pipeline_process(SaView *view, SaBatch *batch)
 	memset(&view->progress, 0, sizeof(SaProgress));
 	if (run_excluding_offenders(&part))
 	{
+		if (part.outdated)
+			return SA_PART_RETRY;
 		if (part.stopped)
 			return SA_PART_STOPPED;
 		view->progress.duration = GetCurrentTimestamp() - start;

@@ -1032,6 +1032,9 @@ sa_query_split(Query *original, ParseState *pstate)
 		make_group_desc(&split);
 	}
 	finish_below(&split);
+	result->results = palloc(sizeof(AttrNumber) * (result->nresults + 1));
+	for (int i = 0; i < result->nresults; i++)
+		result->results[i] = i + 1;
 	result->unlink.func = unlink_query;
 	result->unlink.arg = result;
 	MemoryContextRegisterResetCallback(cxt, &result->unlink);
@@ -1042,8 +1045,37 @@ sa_query_split(Query *original, ParseState *pstate)
 	return result;
 }
 
+static AttrNumber
+result_column(const SaQuery *query, AttrNumber resno)
+{
+	return resno == 0 ? 0 : query->results[resno - 1];
+}
+
+/* Where the columns of the select list are in the result table: those of the same names. */
+static void
+place_columns(SaQuery *query, Relation definition, Oid result)
+{
+	for (int i = 0; i < query->nresults; i++)
+	{
+		char	   *name = NameStr(TupleDescAttr(RelationGetDescr(definition), i)->attname);
+
+		query->results[i] = get_attnum(result, name);
+		if (query->results[i] == InvalidAttrNumber)
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_COLUMN),
+					 errmsg("column \"%s\" of continuous view \"%s\" is missing in its result table", name, get_rel_name(result)),
+					 errhint("Rename the column back that was renamed while the library was not loaded.")));
+	}
+	query->start_result = result_column(query, query->start_result);
+	query->end_result = result_column(query, query->end_result);
+	for (int i = 0; i < query->nkeys; i++)
+		query->keys[i].result = result_column(query, query->keys[i].result);
+	for (int i = 0; i < query->naggs; i++)
+		query->aggs[i].result = result_column(query, query->aggs[i].result);
+}
+
 SaQuery *
-sa_query_load(Oid definition, Oid owner)
+sa_query_load(Oid definition, Oid result, Oid owner)
 {
 	Relation	rel = table_open(definition, AccessShareLock);
 	ParseState *pstate = make_parsestate(NULL);
@@ -1052,7 +1084,8 @@ sa_query_load(Oid definition, Oid owner)
 
 	setRuleCheckAsUser((Node *) select, owner);
 	query = sa_query_split(select, pstate);
-
+	if (OidIsValid(result))
+		place_columns(query, rel, result);
 	free_parsestate(pstate);
 	table_close(rel, NoLock);
 	return query;

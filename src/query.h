@@ -68,6 +68,7 @@ typedef struct SaQuery
 	AttrNumber	start_result;	/* columns of the result table; 0: not selected */
 	AttrNumber	end_result;
 	int			nresults;
+	AttrNumber *results;		/* columns of the result table, in the order of the select list */
 
 	/* The plan of what lies below, made when first needed and after invalidations. */
 	PlannedStmt *plan;
@@ -85,8 +86,11 @@ typedef struct SaQuery
  */
 extern SaQuery *sa_query_split(Query *query, ParseState *pstate);
 
-/* The same for the SELECT kept in a definition view, to run with the rights of owner. */
-extern SaQuery *sa_query_load(Oid definition, Oid owner);
+/*
+ * The same for the SELECT kept in a definition view, to run with the rights of owner; its columns are those of
+ * the same names in the result table (InvalidOid: still those of the select list).
+ */
+extern SaQuery *sa_query_load(Oid definition, Oid result, Oid owner);
 extern void sa_query_free(SaQuery *query);
 
 /* Options that do not fit the query. */

@@ -2,8 +2,7 @@
  * result.c
  *		Writing the result table with the executor's own primitives (see execReplication.c).
  *
- * Invariant: the table's first columns are the view's, in the order of its select list; columns that
- * users added keep their values.  A row is fetched and its key compared before it is overwritten.
+ * Invariant: the view's columns are those that its query names; columns that users added keep their values.  A row is fetched and its key compared before it is overwritten.
  *
  * Locks: RowExclusiveLock on the table and its indexes, kept to the end of the transaction.
  */
@@ -126,8 +125,8 @@ open_relation(SaResult *result)
 	rte->relkind = rel->rd_rel->relkind;
 	rte->rellockmode = RowExclusiveLock;
 	result->estate = CreateExecutorState();
-	for (int i = 1; i <= result->query->nresults; i++)
-		columns = bms_add_member(columns, i - FirstLowInvalidHeapAttributeNumber);
+	for (int i = 0; i < result->query->nresults; i++)
+		columns = bms_add_member(columns, result->query->results[i] - FirstLowInvalidHeapAttributeNumber);
 	sa_init_range_table(result->estate, rte, columns);	/* for triggers AFTER UPDATE OF a column */
 	result->rri = makeNode(ResultRelInfo);
 	InitResultRelInfo(result->rri, rel, 1, NULL, 0);
@@ -139,18 +138,27 @@ open_relation(SaResult *result)
 	result->rel = rel;
 }
 
+static bool
+is_own_column(const SaQuery *query, AttrNumber attr)
+{
+	for (int i = 0; i < query->nresults; i++)
+		if (query->results[i] == attr)
+			return true;
+	return false;
+}
+
 static void
 prepare_defaults(SaResult *result)
 {
 	TupleDesc	desc = RelationGetDescr(result->rel);
 
 	result->defaults = palloc0(sizeof(ExprState *) * desc->natts);
-	for (int i = result->query->nresults; i < desc->natts; i++)
+	for (int i = 0; i < desc->natts; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 		Expr	   *expr;
 
-		if (att->attisdropped || att->attgenerated)
+		if (att->attisdropped || att->attgenerated || is_own_column(result->query, i + 1))
 			continue;
 		expr = (Expr *) build_column_default(result->rel, i + 1);
 		if (expr)
@@ -261,23 +269,32 @@ project_group(SaResult *result, SaState *state, SaTouched *entry)
 	return true;
 }
 
-/* A new row: the view's columns, then the defaults of users' columns. */
+/* The view's columns, in the order of its select list, into their places in the row. */
+static void
+put_own_columns(const SaQuery *query, TupleTableSlot *slot, const Datum *values, const bool *nulls)
+{
+	for (int i = 0; i < query->nresults; i++)
+	{
+		slot->tts_values[query->results[i] - 1] = values[i];
+		slot->tts_isnull[query->results[i] - 1] = nulls[i];
+	}
+}
+
+/* A new row: the view's columns, and the defaults of users' columns. */
 static void
 fill_new_row(SaResult *result, TupleTableSlot *slot, Datum *values, bool *nulls)
 {
 	int			natts = slot->tts_tupleDescriptor->natts;
-	int			own = result->query->nresults;
 	ExprContext *econtext = GetPerTupleExprContext(result->estate);
 
 	ExecClearTuple(slot);
-	memcpy(slot->tts_values, values, sizeof(Datum) * own);
-	memcpy(slot->tts_isnull, nulls, sizeof(bool) * own);
-	for (int i = own; i < natts; i++)
+	for (int i = 0; i < natts; i++)
 	{
 		slot->tts_isnull[i] = true;
 		if (result->defaults[i])
 			slot->tts_values[i] = ExecEvalExpr(result->defaults[i], econtext, &slot->tts_isnull[i]);
 	}
+	put_own_columns(result->query, slot, values, nulls);
 	ExecStoreVirtualTuple(slot);
 }
 
@@ -384,7 +401,6 @@ static void
 update_row(SaResult *result, SaTouched *entry)
 {
 	TupleTableSlot *slot = result->new_row;
-	int			own = result->query->nresults;
 	MemoryContext old;
 
 	fetch_old_row(result, entry);
@@ -392,8 +408,7 @@ update_row(SaResult *result, SaTouched *entry)
 	ExecClearTuple(slot);
 	memcpy(slot->tts_values, result->old_row->tts_values, sizeof(Datum) * slot->tts_tupleDescriptor->natts);
 	memcpy(slot->tts_isnull, result->old_row->tts_isnull, sizeof(bool) * slot->tts_tupleDescriptor->natts);
-	memcpy(slot->tts_values, result->projected->tts_values, sizeof(Datum) * own);
-	memcpy(slot->tts_isnull, result->projected->tts_isnull, sizeof(bool) * own);
+	put_own_columns(result->query, slot, result->projected->tts_values, result->projected->tts_isnull);
 	ExecStoreVirtualTuple(slot);
 	old = MemoryContextSwitchTo(result->row_cxt);
 	ResetPerTupleExprContext(result->estate);

@@ -1449,26 +1449,26 @@ qualified_name(Oid relid)
 	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid));
 }
 
-/* A row of the result: (ctid, the view's columns). */
+/* A row of the result: its ctid, the keys, the values that are states, and the window. */
 static void
 recover_result_row(SaState *state, HeapTuple tuple, TupleDesc desc)
 {
-	SaQuery    *query = state->query;
+	int			column = 1;
 	bool		isnull;
-	ItemPointer tid = (ItemPointer) DatumGetPointer(SPI_getbinval(tuple, desc, 1, &isnull));
+	ItemPointer tid = (ItemPointer) DatumGetPointer(SPI_getbinval(tuple, desc, column++, &isnull));
 	int64		start = SA_NO_WINDOW_START;
 	int64		end = SA_NO_WINDOW_END;
 	SaGroup    *group;
 	SaWindow   *window;
 	bool		found;
 
-	if (query->windowed)
+	if (state->query->windowed)
 	{
-		start = DatumGetInt64(SPI_getbinval(tuple, desc, query->nresults + 2, &isnull));
-		end = DatumGetInt64(SPI_getbinval(tuple, desc, query->nresults + 3, &isnull));
+		start = DatumGetInt64(SPI_getbinval(tuple, desc, column++, &isnull));
+		end = DatumGetInt64(SPI_getbinval(tuple, desc, column++, &isnull));
 	}
 	for (int i = 0; i < state->nkeys; i++)
-		state->row_keys[i] = SPI_getbinval(tuple, desc, query->keys[i].result + 1, &state->row_nulls[i]);
+		state->row_keys[i] = SPI_getbinval(tuple, desc, column++, &state->row_nulls[i]);
 	window = sa_state_window(state, start, end);
 	group = find_or_create_group(state, window, hash_keys(state, state->row_keys, state->row_nulls), state->row_keys,
 								 state->row_nulls, &found);
@@ -1477,7 +1477,7 @@ recover_result_row(SaState *state, HeapTuple tuple, TupleDesc desc)
 	for (int i = 0; i < state->naggs; i++)
 		if (state->in_result[i])
 		{
-			Datum		value = SPI_getbinval(tuple, desc, query->aggs[i].result + 1, &isnull);
+			Datum		value = SPI_getbinval(tuple, desc, column++, &isnull);
 
 			sa_agg_from_value(state->aggs[i], state->run, &group->body->trans[i], value, isnull);
 		}
@@ -1490,31 +1490,37 @@ result_column(SaState *state, AttrNumber attr)
 	return quote_identifier(get_attname(state->result, attr, false));
 }
 
-/*
- * Window start and end of a result row in microseconds, and a condition for the windows not yet forgotten,
- * whose times are appended to the parameters.
- */
+/* Window start and end of a result row in microseconds. */
 static void
-append_windows(SaState *state, StringInfo sql, TimestampTz floor, Datum *times, int *ntimes)
+append_window(SaState *state, StringInfo sql)
 {
 	SaQuery    *query = state->query;
-	const char *start = query->start_result ? result_column(state, query->start_result) : NULL;
-	const char *end = query->end_result ? result_column(state, query->end_result) : NULL;
+	AttrNumber	start = query->start_result ? query->start_result : query->end_result;
+	AttrNumber	end = query->end_result ? query->end_result : query->start_result;
 
-	appendStringInfo(sql, ", stream_agg.usecs(%s) - " INT64_FORMAT ", stream_agg.usecs(%s) + " INT64_FORMAT " FROM ONLY %s WHERE true",
-					 start ? start : end, start ? 0 : query->window_size,
-					 end ? end : start, end ? 0 : query->window_size, qualified_name(state->result));
+	appendStringInfo(sql, ", stream_agg.usecs(%s) - " INT64_FORMAT ", stream_agg.usecs(%s) + " INT64_FORMAT,
+					 result_column(state, start), query->start_result ? 0 : query->window_size,
+					 result_column(state, end), query->end_result ? 0 : query->window_size);
+}
+
+/* A condition for the windows not yet forgotten, whose times are appended to the parameters. */
+static void
+append_condition(SaState *state, StringInfo sql, TimestampTz floor, Datum *times, int *ntimes)
+{
+	SaQuery    *query = state->query;
+
 	if (TIMESTAMP_IS_NOBEGIN(floor))
 		return;
-	if (end)
+	appendStringInfoString(sql, " WHERE true");
+	if (query->end_result)
 	{
 		times[(*ntimes)++] = TimestampTzGetDatum(floor);
-		appendStringInfo(sql, " AND %s > $%d", end, *ntimes);
+		appendStringInfo(sql, " AND %s > $%d", result_column(state, query->end_result), *ntimes);
 	}
-	if (start && query->window_size > 0 && floor - query->window_size > MIN_TIMESTAMP)
+	if (query->start_result && query->window_size > 0 && floor - query->window_size > MIN_TIMESTAMP)
 	{
 		times[(*ntimes)++] = TimestampTzGetDatum(floor - query->window_size);
-		appendStringInfo(sql, " AND %s > $%d", start, *ntimes);
+		appendStringInfo(sql, " AND %s > $%d", result_column(state, query->start_result), *ntimes);
 	}
 }
 
@@ -1527,12 +1533,16 @@ recover_result(SaState *state, TimestampTz floor)
 
 	initStringInfo(&sql);
 	appendStringInfoString(&sql, "SELECT ctid");
-	for (int i = 1; i <= state->query->nresults; i++)
-		appendStringInfo(&sql, ", %s", result_column(state, i));
 	if (state->query->windowed)
-		append_windows(state, &sql, floor, times, &ntimes);
-	else
-		appendStringInfo(&sql, " FROM ONLY %s", qualified_name(state->result));
+		append_window(state, &sql);
+	for (int i = 0; i < state->nkeys; i++)
+		appendStringInfo(&sql, ", %s", result_column(state, state->query->keys[i].result));
+	for (int i = 0; i < state->naggs; i++)
+		if (state->in_result[i])
+			appendStringInfo(&sql, ", %s", result_column(state, state->query->aggs[i].result));
+	appendStringInfo(&sql, " FROM ONLY %s", qualified_name(state->result));
+	if (state->query->windowed)
+		append_condition(state, &sql, floor, times, &ntimes);
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
 	each_row(state, sql.data, ntimes, times, recover_result_row);
@@ -1586,6 +1596,70 @@ sa_state_begin(SaState *state, TimestampTz floor)
 	state->batch++;
 	if (!state->recovered || state->result_file != file_of(state->result) || state->log_file != file_of(state->log))
 		recover(state, floor);
+}
+
+/* --- another definition --- */
+
+typedef struct Adoption
+{
+	SaState    *from;
+	const int  *keys;
+	const int  *aggs;
+	StringInfoData bytes;		/* of a state on its way */
+} Adoption;
+
+static void
+adopt_group(SaState *state, Adoption *adoption, SaWindow *old_window, SaWindow *window, SaGroup *old)
+{
+	SaState    *from = adoption->from;
+	SaGroup    *group;
+	bool		found;
+
+	if (old->body == NULL)
+		load_body(from, old_window, old);
+	for (int i = 0; i < state->nkeys; i++)
+	{
+		state->row_keys[i] = old->body->keys[adoption->keys[i]];
+		state->row_nulls[i] = old->body->nulls[adoption->keys[i]];
+	}
+	group = find_or_create_group(state, window, hash_keys(state, state->row_keys, state->row_nulls), state->row_keys,
+								 state->row_nulls, &found);
+	group->result_tid = old->result_tid;
+	touch(state, window, group, true, true);
+	for (int i = 0; i < state->naggs; i++)
+	{
+		int			j = adoption->aggs[i];
+
+		if (j < 0)
+			continue;
+		resetStringInfo(&adoption->bytes);
+		sa_agg_run_in(from->run, old_window->bodies);
+		sa_agg_write(from->aggs[j], from->run, &old->body->trans[j], &adoption->bytes);
+		sa_agg_discard(state->aggs[i], &group->body->trans[i]);
+		sa_agg_run_in(state->run, window->bodies);
+		sa_agg_read(state->aggs[i], state->run, &group->body->trans[i], &adoption->bytes);
+	}
+}
+
+void
+sa_state_adopt(SaState *state, SaState *from, const int *keys, const int *aggs)
+{
+	Adoption	adoption = {.from = from, .keys = keys, .aggs = aggs};
+
+	initStringInfo(&adoption.bytes);
+	for (uint32 i = 0; i < from->nslots; i++)
+		for (SaWindow *old = from->windows[i]; old; old = old->next)
+		{
+			SaWindow   *window = sa_state_window(state, old->start, old->end);
+
+			for (uint32 j = 0; j < old->nbuckets; j++)
+				for (SaGroup *group = old->buckets[j]; group; group = group->next)
+				{
+					CHECK_FOR_INTERRUPTS();
+					adopt_group(state, &adoption, old, window, group);
+				}
+		}
+	state->recovered = true;
 }
 
 /* --- vacuum --- */

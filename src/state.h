@@ -61,6 +61,12 @@ extern void sa_state_set_query(SaState *state, SaQuery *query);
 extern bool sa_state_needs_log(SaQuery *query, SaOutputMode mode);
 
 /*
+ * Take over the groups of the same view before its definition changed, all of them in memory there; they count as
+ * touched.  keys and aggs: for each key and aggregate here, that of `from` (-1: an aggregate that begins here).
+ */
+extern void sa_state_adopt(SaState *state, SaState *from, const int *keys, const int *aggs);
+
+/*
  * A batch begins.  Places on disk are checked to be valid still; when a table was rewritten, the state
  * is recovered first.
  */

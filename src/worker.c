@@ -15,6 +15,7 @@
 
 #include "access/table.h"
 #include "access/xact.h"
+#include "catalog/namespace.h"
 #include "commands/trigger.h"
 #include "commands/vacuum.h"
 #include "foreign/foreign.h"
@@ -29,10 +30,12 @@
 #include "storage/lmgr.h"
 #include "tcop/tcopprot.h"
 #include "utils/acl.h"
+#include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/regproc.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
@@ -284,6 +287,31 @@ is_running(SaView *view)
 	return strcmp(view->config->status, SA_STATUS_RUNNING) == 0;
 }
 
+/* Let a view that begins where another one stands begin there.  False when that one is gone; the view has failed. */
+static bool
+start_at_view(SaView *view, List *places)
+{
+	const char *name = view->options.start.view;
+	Oid			relid = RangeVarGetRelid(makeRangeVarFromNameList(sa_qualified_name(name)), NoLock, true);
+	SaViewConfig *other = OidIsValid(relid) ? sa_catalog_view(relid) : NULL;
+	ListCell   *lc;
+
+	if (other == NULL || other->stream != view->config->stream)
+	{
+		(void) sa_pipeline_stop(view, psprintf("continuous view %s, where it was to start, is gone", name));
+		return false;
+	}
+	foreach(lc, sa_catalog_positions(other->id))
+	{
+		SaViewPosition *from = lfirst(lc);
+		SaPosition *place = sa_source_find_position(places, from->topic, from->partition);
+
+		if (place != NULL)
+			place->position = from->position;
+	}
+	return true;
+}
+
 /*
  * A new view's first contact: its place, from here on stored.  False when somebody is about to drop it, or
  * has it locked for another reason, or the source does not know yet: then it is looked at again after a while.
@@ -291,6 +319,7 @@ is_running(SaView *view)
 static bool
 resolve_start(Worker *worker, SaView *view)
 {
+	SaBoundary	start = view->options.start;
 	List	   *places;
 	List	   *positions = NIL;
 	ListCell   *lc;
@@ -304,11 +333,15 @@ resolve_start(Worker *worker, SaView *view)
 	}
 	if (sa_catalog_view(view->config->view) == NULL)
 		return false;
-	if (!worker->routine->resolve(worker->source, &view->options.start, &view->options.end, &places))
+	if (start.kind == SA_BOUNDARY_VIEW)
+		start.kind = SA_BOUNDARY_EARLIEST;
+	if (!worker->routine->resolve(worker->source, &start, &view->options.end, &places))
 	{
 		worker->look_again_at = GetCurrentTimestamp() + LOCK_RETRY;
 		return false;
 	}
+	if (view->options.start.kind == SA_BOUNDARY_VIEW && !start_at_view(view, places))
+		return true;
 	foreach(lc, places)
 	{
 		SaPosition *place = lfirst(lc);
@@ -316,7 +349,7 @@ resolve_start(Worker *worker, SaView *view)
 
 		pos->topic = place->topic;
 		pos->partition = place->partition;
-		pos->position = place->position;
+		pos->position = pos->start = place->position;
 		pos->end = place->end;
 		pos->running_max = DT_NOBEGIN;
 		pos->watermark = DT_NOBEGIN;
@@ -325,6 +358,28 @@ resolve_start(Worker *worker, SaView *view)
 	sa_commit_save(view->config->id, NIL, positions);
 	view->new_positions = positions;
 	return true;
+}
+
+/* A view not met yet, or one whose state has been changed by a command: then it goes on with what it was about. */
+static SaView *
+open_view(Worker *worker, SaViewConfig *config)
+{
+	SaView	   *view = sa_pipeline_open(config, worker->options, worker->cxt);
+	ListCell   *lc;
+
+	foreach(lc, worker->views)
+	{
+		SaView	   *old = lfirst(lc);
+
+		if (old->config->view != config->view)
+			continue;
+		view->reading = old->reading;
+		view->exact = old->exact;
+		view->asked = old->asked;
+		view->next_due = old->next_due;
+		sa_deadletter_recount(worker->stream);
+	}
+	return view;
 }
 
 /* The views as configured now: new ones open, dropped ones close, others take their options over. */
@@ -349,7 +404,7 @@ read_views(Worker *worker)
 		if (view)
 			sa_pipeline_configure(view, config, worker->options);
 		else
-			view = sa_pipeline_open(config, worker->options, worker->cxt);
+			view = open_view(worker, config);
 		if (is_running(view) && !resolve_start(worker, view))
 		{
 			if (!list_member_ptr(worker->views, view))

@@ -1,0 +1,226 @@
+/*
+ * ddl_part.c
+ *		The parts of a continuous view besides its result table.
+ *
+ * Invariant: definition and state log belong to the owner of the extension and depend internally on the
+ * result table.  The definition's columns have the names of the result's: that is how they are found.
+ *
+ * Locks: those of the commands.  Crash: transactional.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "catalog/dependency.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_namespace.h"
+#include "commands/tablecmds.h"
+#include "commands/view.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/ruleutils.h"
+#include "utils/syscache.h"
+
+#include "compat.h"
+#include "ddl_part.h"
+
+#define NAMESPACE "stream_agg"
+
+Oid
+sa_part_owner(void)
+{
+	HeapTuple	tuple = SearchSysCache1(NAMESPACEOID, ObjectIdGetDatum(get_namespace_oid(NAMESPACE, false)));
+	Oid			owner = ((Form_pg_namespace) GETSTRUCT(tuple))->nspowner;
+
+	ReleaseSysCache(tuple);
+	return owner;
+}
+
+/* From here to leave_owner, commands run as the owner of the parts. */
+typedef struct OwnerSwitch
+{
+	Oid			user;
+	int			context;
+} OwnerSwitch;
+
+static OwnerSwitch
+enter_owner(void)
+{
+	OwnerSwitch save;
+
+	GetUserIdAndSecContext(&save.user, &save.context);
+	SetUserIdAndSecContext(sa_part_owner(), save.context | SECURITY_LOCAL_USERID_CHANGE);
+	return save;
+}
+
+static void
+leave_owner(OwnerSwitch save)
+{
+	SetUserIdAndSecContext(save.user, save.context);
+}
+
+void
+sa_part_run(const char *sql)
+{
+	int			result = SPI_execute(sql, false, 0);
+
+	if (result != SPI_OK_UTILITY)
+		elog(ERROR, "SPI_execute failed: %s", SPI_result_code_string(result));
+}
+
+/* --- columns --- */
+
+List *
+sa_part_columns(Query *query, List *names)
+{
+	List	   *columns = NIL;
+	ListCell   *name = list_head(names);
+	ListCell   *lc;
+
+	foreach(lc, query->targetList)
+	{
+		TargetEntry *tle = lfirst(lc);
+
+		if (tle->resjunk)
+			continue;
+		if (name)
+		{
+			tle->resname = pstrdup(strVal(lfirst(name)));
+			name = lnext(names, name);
+		}
+		columns = lappend(columns, makeColumnDef(tle->resname, exprType((Node *) tle->expr),
+												 exprTypmod((Node *) tle->expr), exprCollation((Node *) tle->expr)));
+	}
+	if (name)
+		ereport(ERROR,
+				(errcode(ERRCODE_SYNTAX_ERROR),
+				 errmsg("too many column names were specified")));
+	return columns;
+}
+
+void
+sa_part_append_column(StringInfo sql, ColumnDef *column)
+{
+	Oid			collation = column->collOid;
+
+	appendStringInfo(sql, "%s %s", quote_identifier(column->colname),
+					 format_type_extended(column->typeName->typeOid, column->typeName->typemod,
+										  FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY));
+	if (OidIsValid(collation) && collation != get_typcollation(column->typeName->typeOid))
+		appendStringInfo(sql, " COLLATE %s", generate_collation_name(collation));
+}
+
+/* --- making --- */
+
+static char *
+definition_name(int id)
+{
+	return psprintf("definition_%d", id);
+}
+
+static char *
+state_name(int id)
+{
+	return psprintf("state_%d", id);
+}
+
+/* A real view, so that PostgreSQL tracks what it depends on. */
+Oid
+sa_part_create_definition(int id, List *columns, Query *query)
+{
+	CreateStmt *create = makeNode(CreateStmt);
+	OwnerSwitch save = enter_owner();
+	Oid			definition;
+
+	create->relation = makeRangeVar(NAMESPACE, definition_name(id), -1);
+	create->relation->relpersistence = RELPERSISTENCE_PERMANENT;
+	create->tableElts = copyObject(columns);
+	create->oncommit = ONCOMMIT_NOOP;
+	definition = DefineRelation(create, RELKIND_VIEW, InvalidOid, NULL, NULL).objectId;
+	CommandCounterIncrement();
+	StoreViewQuery(definition, copyObject(query), false);
+	CommandCounterIncrement();
+	leave_owner(save);
+	return definition;
+}
+
+Oid
+sa_part_create_state(int id)
+{
+	OwnerSwitch save = enter_owner();
+	char	   *name = state_name(id);
+
+	sa_part_run(psprintf("CREATE TABLE stream_agg.%s (seq bigint NOT NULL, window_start bigint NOT NULL,"
+						 " window_end bigint NOT NULL, data bytea NOT NULL)"
+						 " WITH (toast_tuple_target = 8160, autovacuum_vacuum_scale_factor = 0.2)", name));
+	sa_part_run(psprintf("ALTER TABLE stream_agg.%s ALTER data SET STORAGE EXTERNAL", name));
+	leave_owner(save);
+	return get_relname_relid(name, get_namespace_oid(NAMESPACE, false));
+}
+
+/* --- belonging, dropping, renaming --- */
+
+static void
+unbind(Oid part, Oid result)
+{
+	deleteDependencyRecordsForSpecific(RelationRelationId, part, DEPENDENCY_INTERNAL, RelationRelationId, result);
+}
+
+void
+sa_part_bind(Oid part, Oid result)
+{
+	ObjectAddress a;
+	ObjectAddress b;
+
+	if (!OidIsValid(part))
+		return;
+	ObjectAddressSet(a, RelationRelationId, part);
+	ObjectAddressSet(b, RelationRelationId, result);
+	unbind(part, result);
+	recordDependencyOn(&a, &b, DEPENDENCY_INTERNAL);
+}
+
+void
+sa_part_drop(Oid part, Oid result)
+{
+	ObjectAddress address;
+
+	if (!OidIsValid(part))
+		return;
+	unbind(part, result);
+	CommandCounterIncrement();
+	ObjectAddressSet(address, RelationRelationId, part);
+	performDeletion(&address, DROP_RESTRICT, PERFORM_DELETION_INTERNAL);
+	CommandCounterIncrement();
+}
+
+void
+sa_part_rename(Oid definition, Oid state, int id)
+{
+	RenameRelationInternal(definition, definition_name(id), true, false);
+	if (OidIsValid(state))
+		RenameRelationInternal(state, state_name(id), true, false);
+	CommandCounterIncrement();
+}
+
+void
+sa_part_rename_column(Oid definition, const char *from, const char *to)
+{
+	RenameStmt *rename = makeNode(RenameStmt);
+	OwnerSwitch save = enter_owner();
+
+	rename->renameType = OBJECT_COLUMN;
+	rename->relationType = OBJECT_VIEW;
+	rename->relation = makeRangeVar(NAMESPACE, get_rel_name(definition), -1);
+	rename->subname = pstrdup(from);
+	rename->newname = pstrdup(to);
+	rename->behavior = DROP_RESTRICT;
+	(void) renameatt(rename);
+	CommandCounterIncrement();
+	leave_owner(save);
+}
