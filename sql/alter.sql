@@ -227,6 +227,7 @@ SELECT stream_agg.reset(NULL);
 SET ROLE regress_sa_alter;
 SELECT stream_agg.reset('t');
 RESET ROLE;
+CALL stream_agg.run('s');
 
 -- Elsewhere: only while it is paused.
 SELECT stream_agg.seek('t', '0');
