@@ -5,6 +5,26 @@
 -- Statements
 --
 
+CREATE FUNCTION stream_agg.execute(statements text) RETURNS void
+	LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sa_execute';
+COMMENT ON FUNCTION stream_agg.execute(text) IS 'run statements such as CREATE STREAM where the server does not know them';
+
+CREATE FUNCTION stream_agg.stream_sql_handler() RETURNS language_handler
+	LANGUAGE C AS 'MODULE_PATHNAME', 'sa_stream_sql_handler';
+COMMENT ON FUNCTION stream_agg.stream_sql_handler() IS 'of language stream_sql: there are no functions in it';
+
+CREATE FUNCTION stream_agg.stream_sql_inline(internal) RETURNS void
+	LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sa_stream_sql_inline';
+COMMENT ON FUNCTION stream_agg.stream_sql_inline(internal) IS 'of language stream_sql: DO';
+
+CREATE FUNCTION stream_agg.stream_sql_validator(oid) RETURNS void
+	LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sa_stream_sql_validator';
+COMMENT ON FUNCTION stream_agg.stream_sql_validator(oid) IS 'of language stream_sql: refuses functions';
+
+CREATE TRUSTED LANGUAGE stream_sql HANDLER stream_agg.stream_sql_handler
+	INLINE stream_agg.stream_sql_inline VALIDATOR stream_agg.stream_sql_validator;
+COMMENT ON LANGUAGE stream_sql IS 'statements such as CREATE STREAM, by DO LANGUAGE stream_sql';
+
 --
 -- Changing continuous views
 --

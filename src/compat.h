@@ -166,4 +166,15 @@
 	ExecuteTruncateGuts(list_make1(rel), list_make1_oid(RelationGetRelid(rel)), NIL, DROP_RESTRICT, false)
 #endif
 
+/*
+ * What the redirected parser must know of the server's (grammar.c): the tokens between the last keyword's and
+ * those of the parse modes.  15: NOT_LA, NULLS_LA, WITH_LA; 16: FORMAT_LA and WITHOUT_LA, too.  19 is not known.
+ */
+#define SA_GRAMMAR_KNOWN (PG_VERSION_NUM < 190000)
+#if PG_VERSION_NUM >= 160000
+#define SA_TOKENS_BEFORE_MODES 5
+#else
+#define SA_TOKENS_BEFORE_MODES 3
+#endif
+
 #endif							/* SA_COMPAT_H */

@@ -21,6 +21,7 @@
 #include "ddl_alter.h"
 #include "ddl_database.h"
 #include "ddl_guard.h"
+#include "ddl_kind.h"
 #include "ddl_replace.h"
 #include "ddl_stream.h"
 #include "ddl_view.h"
@@ -39,7 +40,7 @@ continuous_view_of(List *name)
 	return OidIsValid(relid) && sa_catalog_exists() && sa_catalog_view(relid) ? relid : InvalidOid;
 }
 
-/* DROP MATERIALIZED VIEW of continuous views drops their result tables. */
+/* Moves the continuous views of a DROP MATERIALIZED VIEW into a DROP TABLE; NULL: there are none. */
 static DropStmt *
 split_drop(DropStmt *drop)
 {
@@ -58,6 +59,34 @@ split_drop(DropStmt *drop)
 	}
 	drop->objects = matviews;
 	return tables->objects == NIL ? NULL : tables;
+}
+
+static PlannedStmt *
+with_statement(PlannedStmt *pstmt, Node *stmt)
+{
+	PlannedStmt *copy = copyObject(pstmt);
+
+	copy->utilityStmt = stmt;
+	return copy;
+}
+
+/* What PostgreSQL is to run in the place of a DROP; NIL: nothing. */
+static List *
+drops_of(PlannedStmt *pstmt)
+{
+	DropStmt   *drop = copyObject((DropStmt *) pstmt->utilityStmt);
+	DropStmt   *tables = NULL;
+	List	   *list = NIL;
+
+	if (!sa_ddl_kind_check_drop(drop))
+		return NIL;
+	if (drop->removeType == OBJECT_MATVIEW)
+		tables = split_drop(drop);
+	if (tables)
+		list = lappend(list, with_statement(pstmt, (Node *) tables));
+	if (drop->objects != NIL)
+		list = lappend(list, with_statement(pstmt, (Node *) drop));
+	return list;
 }
 
 static void
@@ -88,6 +117,15 @@ object_accessed(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id
 
 /* --- the hook --- */
 
+/* Of a kind that streams and continuous views are for PostgreSQL. */
+static bool
+is_relation_drop(Node *stmt)
+{
+	ObjectType	type = IsA(stmt, DropStmt) ? ((DropStmt *) stmt)->removeType : OBJECT_ROLE;
+
+	return type == OBJECT_MATVIEW || type == OBJECT_FOREIGN_TABLE;
+}
+
 /* What must be checked or rewritten before PostgreSQL runs the command.  True: done with it. */
 static bool
 before_command(Node *stmt, const char *query_string)
@@ -107,6 +145,9 @@ before_command(Node *stmt, const char *query_string)
 					sa_ddl_view_create(create, query_string);
 				return true;
 			}
+		case T_CreateForeignTableStmt:
+			sa_ddl_stream_creating((CreateForeignTableStmt *) stmt);
+			return false;
 		case T_AlterTableStmt:
 			sa_ddl_guard_alter((AlterTableStmt *) stmt);
 			sa_ddl_stream_check((AlterTableStmt *) stmt);
@@ -174,21 +215,21 @@ process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tre
 	Node	   *stmt = pstmt->utilityStmt;
 	Oid			database;
 
-	if (IsA(stmt, DropStmt) && ((DropStmt *) stmt)->removeType == OBJECT_MATVIEW)
+	sa_ddl_kind_check(stmt);
+	if (is_relation_drop(stmt))
 	{
-		PlannedStmt *rest = copyObject(pstmt);
-		DropStmt   *tables = split_drop((DropStmt *) rest->utilityStmt);
+		ListCell   *lc;
 
-		if (tables)
-		{
-			PlannedStmt *dropping = copyObject(pstmt);
-
-			dropping->utilityStmt = (Node *) tables;
-			next(dropping, query_string, false, context, params, env, dest, qc);
-			if (((DropStmt *) rest->utilityStmt)->objects != NIL)
-				next(rest, query_string, false, context, params, env, dest, qc);
-			return;
-		}
+		foreach(lc, drops_of(pstmt))
+			next(lfirst(lc), query_string, false, context, params, env, dest, qc);
+		return;
+	}
+	if (IsA(stmt, AlterTableStmt))
+	{
+		/* it may be a cached plan's */
+		pstmt = with_statement(pstmt, (Node *) sa_ddl_stream_set_options(copyObject((AlterTableStmt *) stmt)));
+		stmt = pstmt->utilityStmt;
+		read_only_tree = false;
 	}
 	pstmt = sa_ddl_alter_translate(pstmt);
 	if (pstmt == NULL)

@@ -24,6 +24,7 @@
 #include "catalog.h"
 #include "compat.h"
 #include "ddl_stream.h"
+#include "grammar.h"
 #include "option.h"
 #include "source.h"
 
@@ -58,6 +59,28 @@ prepare(Oid stream)
 	table_close(rel, NoLock);
 	if (routine->prepare)
 		routine->prepare(stream);
+}
+
+/* CREATE STREAM names a source or a server of ours. */
+void
+sa_ddl_stream_creating(CreateForeignTableStmt *create)
+{
+	ForeignServer *server;
+
+	if (sa_grammar_kind(create->base.relation) == NULL)
+		return;
+	server = GetForeignServerByName(create->servername, true);
+	if (server == NULL && !sa_catalog_exists())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("extension \"stream_agg\" is not in this database"),
+				 errhint("Use CREATE EXTENSION stream_agg first.")));
+	if (server == NULL || strcmp(GetForeignDataWrapper(server->fdwid)->fdwname, "stream_agg") != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("there is no server \"%s\" for streams", create->servername),
+				 errhint("The option \"server\" names one made by CREATE SERVER ... FOREIGN DATA WRAPPER stream_agg. "
+						 "Valid values of the option \"source\" are: staged, kafka.")));
 }
 
 void
@@ -127,6 +150,117 @@ sa_ddl_stream_altered(AlterTableStmt *alter)
 	CommandCounterIncrement();
 	foreach(lc, streams_of(alter->relation))
 		prepare(lfirst_oid(lc));
+}
+
+/* ---------- SET (...), RESET (...) ---------- */
+
+static bool
+sets_options(const AlterTableStmt *alter)
+{
+	ListCell   *lc;
+
+	if (alter->objtype != OBJECT_TABLE && alter->objtype != OBJECT_FOREIGN_TABLE)
+		return false;
+	foreach(lc, alter->cmds)
+	{
+		AlterTableType type = lfirst_node(AlterTableCmd, lc)->subtype;
+
+		if (type == AT_SetRelOptions || type == AT_ResetRelOptions)
+			return true;
+	}
+	return false;
+}
+
+static void
+check_set_option(const DefElem *def)
+{
+	if (def->defnamespace)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid option \"%s.%s\"", def->defnamespace, def->defname),
+				 errhint("Options of a stream are written without a prefix.")));
+	if (strcmp(def->defname, "server") == 0 || strcmp(def->defname, "source") == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("the source of a stream cannot be changed"),
+				 errhint("Create another stream, and its views anew.")));
+}
+
+/* One element of OPTIONS (...), given the names that are set at this point; NULL: there is nothing to do. */
+static DefElem *
+change_option(DefElem *def, bool reset, List **names)
+{
+	String	   *name = makeString(def->defname);
+	bool		is_set = list_member(*names, name);
+
+	check_set_option(def);
+	if (!reset)
+	{
+		*names = list_append_unique(*names, name);
+		return makeDefElemExtended(NULL, def->defname, (Node *) makeString(def->arg ? defGetString(def) : pstrdup("true")),
+								   is_set ? DEFELEM_SET : DEFELEM_ADD, def->location);
+	}
+	if (def->arg)
+		ereport(ERROR,
+				(errcode(ERRCODE_SYNTAX_ERROR),
+				 errmsg("RESET must not include values for parameters")));
+	*names = list_delete(*names, name);
+	return is_set ? makeDefElemExtended(NULL, def->defname, NULL, DEFELEM_DROP, def->location) : NULL;
+}
+
+/* All of them in one, so that the validator sees no state in between. */
+static AlterTableCmd *
+merge_options(AlterTableStmt *alter, Oid stream)
+{
+	AlterTableCmd *merged = makeNode(AlterTableCmd);
+	List	   *options = NIL;
+	List	   *names = NIL;
+	List	   *others = NIL;
+	ListCell   *lc;
+	ListCell   *lo;
+
+	foreach(lo, GetForeignTable(stream)->options)
+		names = lappend(names, makeString(lfirst_node(DefElem, lo)->defname));
+	foreach(lc, alter->cmds)
+	{
+		AlterTableCmd *cmd = lfirst_node(AlterTableCmd, lc);
+
+		if (cmd->subtype != AT_SetRelOptions && cmd->subtype != AT_ResetRelOptions)
+		{
+			others = lappend(others, cmd);
+			continue;
+		}
+		foreach(lo, (List *) cmd->def)
+		{
+			DefElem    *option = change_option(lfirst_node(DefElem, lo), cmd->subtype == AT_ResetRelOptions, &names);
+
+			if (option)
+				options = lappend(options, option);
+		}
+	}
+	merged->subtype = AT_GenericOptions;
+	merged->def = (Node *) options;
+	alter->cmds = others;
+	return merged;
+}
+
+AlterTableStmt *
+sa_ddl_stream_set_options(AlterTableStmt *alter)
+{
+	Oid			relid;
+	AlterTableCmd *merged;
+
+	if (!sets_options(alter))
+		return alter;
+	relid = RangeVarGetRelid(alter->relation, NoLock, true);
+	if (!OidIsValid(relid) || !sa_option_is_stream(relid))
+		return alter;
+	relid = RangeVarGetRelidExtended(alter->relation, AccessExclusiveLock, 0, RangeVarCallbackOwnsRelation, NULL);
+	if (!sa_option_is_stream(relid))
+		return alter;
+	merged = merge_options(alter, relid);
+	alter->cmds = lappend(alter->cmds, merged);
+	return alter;
 }
 
 /* ---------- RENAME COLUMN ---------- */

@@ -10,6 +10,7 @@
 
 #include "ddl.h"
 #include "deadletter.h"
+#include "grammar.h"
 #include "launcher.h"
 #include "pipeline.h"
 #include "slot.h"
@@ -32,5 +33,6 @@ _PG_init(void)
 	sa_worker_init();
 	sa_launcher_init();
 	sa_ddl_init();
+	sa_grammar_init();
 	MarkGUCPrefixReserved("stream_agg");
 }
