@@ -4,7 +4,7 @@
 #   make install         install into that server
 #   make installcheck    sql/ and test/specs against a running server that preloads the library
 #   make demo | test     set-up, build and a throw-away server, all in one; nothing is installed
-#   make bench | soak | test-pg | test-valgrind    the same, on demand
+#   make bench | soak | test-pg | test-valgrind | fuzz-syntax      the same, on demand
 #   make demo-kafka | bench-kafka                  with a throw-away Kafka broker beside it
 
 PG_CONFIG ?= pg_config
@@ -78,7 +78,8 @@ bench-kafka: script = test/bench/kafka.sh
 soak: script = test/soak.sh
 test-pg: script = test/pg_regress_suite.sh
 test-valgrind: script = test/valgrind.sh
-demo demo-kafka test bench bench-kafka soak test-pg test-valgrind:
+fuzz-syntax: script = test/fuzz_syntax.sh
+demo demo-kafka test bench bench-kafka soak test-pg test-valgrind fuzz-syntax:
 	@PG_CONFIG='$(PG_CONFIG)' bash $(script) $(ARGS)
 
-.PHONY: demo demo-kafka test bench bench-kafka soak test-pg test-valgrind
+.PHONY: demo demo-kafka test bench bench-kafka soak test-pg test-valgrind fuzz-syntax

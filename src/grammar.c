@@ -6,7 +6,8 @@
  * the server's raw_parser(), a dozen lines around its scanner and grammar, is redirected at start to the same
  * dozen lines here (codepatch.c says how).  Nothing else of the server is changed, and the text never is:
  *
- *		1. A text that has neither word in it is parsed as ever.
+ *		1. A text without CREATE, ALTER, DROP, COMMENT or EXPLAIN where a statement begins, or without either of our
+ *		   words, is parsed as ever.
  *		2. In others we look for statements that begin as ours do (grammar_scan.c).  None: parsed as ever.
  *		3. Else the scanner is given its list of keywords through a function of ours, by which the grammar sees
  *		   TABLE for the word STREAM, and MATERIALIZED for CONTINUOUS, at just these places.
@@ -232,7 +233,7 @@ static List *
 our_raw_parser(const char *text, RawParseMode mode)
 {
 	calls++;
-	if (mode == RAW_PARSE_DEFAULT && sa_grammar_mentions(text))
+	if (mode == RAW_PARSE_DEFAULT && sa_grammar_may_be_in(text))
 		return parse_text(text);
 	return parse(text, mode, NULL);
 }

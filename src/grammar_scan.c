@@ -43,21 +43,44 @@ typedef struct Scan
 
 /* ---------- whether to look at all ---------- */
 
-bool
-sa_grammar_mentions(const char *text)
+/* After white space, one of the words that begin our statements, or a comment, behind which one may be? */
+static bool
+begins_like_ours(const char *p)
+{
+	static const char *const words[] = {"create", "alter", "drop", "comment", "explain"};
+
+	p += strspn(p, " \t\n\r\f\v");
+	if (*p == '-' || *p == '/')
+		return true;
+	if (strchr("cCaAdDeE", *p) == NULL)		/* most end here */
+		return false;
+	for (size_t i = 0; i < lengthof(words); i++)
+		if (pg_strncasecmp(p, words[i], strlen(words[i])) == 0)
+			return true;
+	return false;
+}
+
+static bool
+has_our_word(const char *text)
 {
 	for (const char *p = text; *p; p++)
 	{
-		if ((*p | 0x20) == 's')
-		{
-			if ((p[1] | 0x20) == 't' && pg_strncasecmp(p, "stream", 6) == 0)
-				return true;
-		}
-		else if ((*p | 0x20) == 'c')
-		{
-			if ((p[1] | 0x20) == 'o' && pg_strncasecmp(p, "continuous", 10) == 0)
-				return true;
-		}
+		if ((*p | 0x20) == 's' && (p[1] | 0x20) == 't' && pg_strncasecmp(p, "stream", 6) == 0)
+			return true;
+		if ((*p | 0x20) == 'c' && (p[1] | 0x20) == 'o' && pg_strncasecmp(p, "continuous", 10) == 0)
+			return true;
+	}
+	return false;
+}
+
+bool
+sa_grammar_may_be_in(const char *text)
+{
+	for (const char *p = text; p; p = strchr(p, ';'))
+	{
+		p += *p == ';';
+		if (begins_like_ours(p))
+			return has_our_word(text);
 	}
 	return false;
 }

@@ -48,8 +48,8 @@ typedef struct SaFound
 	List	   *changes;		/* of SaChange */
 } SaFound;
 
-/* Does the text hold one of the words that begin our statements, be it as an identifier or in a string? */
-extern bool sa_grammar_mentions(const char *text);
+/* A quick look: false where no statement of ours can be. */
+extern bool sa_grammar_may_be_in(const char *text);
 
 extern void sa_grammar_find(const char *text, SaFound *found);
 extern void sa_grammar_forget(SaFound *found);

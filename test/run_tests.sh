@@ -54,7 +54,7 @@ copy_tree() {
     local item
     tree=$scratch/tree
     mkdir -p "$tree/test"
-    for item in sql expected test/specs test/expected test/t test/perl test/data test/kafka; do
+    for item in sql expected test/specs test/expected test/t test/perl test/data test/kafka test/syntax; do
         if [ -d "$top/$item" ]; then cp -r "$top/$item" "$tree/$item"; fi
     done
     if [ "$(id -u)" = 0 ]; then chown -R "$test_user" "$tree"; fi
@@ -137,6 +137,20 @@ kafka_rig() {
     fi
 }
 
+# What the test of the statements needs: its tools, and the JDBC driver's jars.
+syntax_rig() {
+    [[ " $* " == *' 120_syntax '* ]] || return 0
+    export SYNTAX_TOOLS=$scratch/syntax
+    logged syntax_tools make -s -C "$top/test/syntax" BUILD="$SYNTAX_TOOLS" WERROR=1
+    if run_to "$scratch/jdbc_libs" bash "$top/test/syntax/jdbc.sh" libs; then
+        JDBC_LIBS=$(tail -n 1 "$scratch/jdbc_libs")
+        export JDBC_LIBS
+    else
+        say "JDBC: not tested: $(tail -n 1 "$scratch/jdbc_libs")"
+        export SYNTAX_JDBC=no
+    fi
+}
+
 # One TAP file, with its own folder for servers and logs; leaves its exit status in a file.
 tap_file() {
     local name=$1 dir="$scratch/tap/$1" status=0 start=$SECONDS
@@ -169,6 +183,7 @@ tap() {
     user_dir "$scratch/tap"
     for name in "${tests[@]}"; do user_dir "$scratch/tap/$name" "$scratch/tap/$name/tmp_check"; done
     kafka_rig "${tests[@]}"
+    syntax_rig "${tests[@]}"
     run tap_files "${tests[@]}" || true
     for name in "${tests[@]}"; do
         read -r status seconds <"$scratch/tap/$name.status" || status=missing
