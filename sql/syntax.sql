@@ -125,6 +125,34 @@ RESET ROLE;
 ALTER STREAM s_renamed RENAME TO s;
 REVOKE ALL ON s, v FROM regress_syntax;
 
+-- altering continuous views
+ALTER CONTINUOUS VIEW v SET (max_batch_rows = 500, fillfactor = 60), RESET (trigger);
+ALTER CONTINUOUS VIEW v SET (trigger = manual);
+SELECT options, reloptions FROM stream_agg.views, pg_class WHERE view = 'v'::regclass AND oid = view;
+ALTER CONTINUOUS VIEW v RESET (max_batch_rows, fillfactor, autovacuum_enabled);
+SELECT options, reloptions FROM stream_agg.views, pg_class WHERE view = 'v'::regclass AND oid = view;
+ALTER CONTINUOUS VIEW v SET (fillfaktor = 60);
+ALTER CONTINUOUS VIEW v SET (output_mode = complete);
+ALTER CONTINUOUS VIEW v RENAME COLUMN n TO events;
+ALTER CONTINUOUS VIEW v RENAME TO "V;w";
+COMMENT ON CONTINUOUS VIEW "V;w" IS 'a view';
+SELECT obj_description('"V;w"'::regclass);
+ALTER CONTINUOUS VIEW /* ; */ syntax."V;w" (k, events, most) AS SELECT a, count(*), max(b) FROM s GROUP BY a;
+ALTER CONTINUOUS VIEW "V;w" RENAME TO v;
+INSERT INTO s (a, b, at) VALUES (1, 100, '2024-01-01');
+CALL stream_agg.run('s');
+SELECT * FROM v ORDER BY k;
+ALTER CONTINUOUS VIEW v AS SELECT a AS k, count(*) AS events, max(nosuch) AS most FROM s GROUP BY a \; SELECT 1;
+SELECT 1 AS one \; ALTER CONTINUOUS VIEW nosuch AS SELECT a FROM s;
+ALTER CONTINUOUS VIEW IF EXISTS v AS SELECT a FROM s;
+ALTER CONTINUOUS VIEW v;
+ALTER CONTINUOUS VIEW v (a b c;
+);
+ALTER CONTINUOUS VIEW IF EXISTS nosuch SET (trigger = manual);
+ALTER CONTINUOUS VIEW v SET SCHEMA public;
+ALTER CONTINUOUS VIEW public.v SET SCHEMA syntax;
+ALTER CONTINUOUS VIEW v OWNER TO CURRENT_USER;
+
 -- 5. things are what the statements call them
 CREATE MATERIALIZED VIEW mv AS SELECT 1 AS a;
 CREATE FOREIGN DATA WRAPPER other;
@@ -146,6 +174,9 @@ ALTER STREAM v RENAME TO x;
 ALTER CONTINUOUS VIEW mv RENAME TO x;
 ALTER CONTINUOUS VIEW s SET (trigger = manual);
 ALTER CONTINUOUS VIEW pv SET SCHEMA public;
+ALTER CONTINUOUS VIEW mv AS SELECT a FROM s;
+COMMENT ON CONTINUOUS VIEW t IS 'x';
+COMMENT ON STREAM t IS 'x';
 CREATE STREAM x (a int) WITH (server = 'other');
 DROP SERVER other CASCADE;
 DROP FOREIGN DATA WRAPPER other;
