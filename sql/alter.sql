@@ -137,6 +137,10 @@ CREATE MATERIALIZED VIEW t WITH (stream_agg.continuous, stream_agg.replace) AS S
 SELECT feed(20, 21);
 CALL stream_agg.run('s');
 SELECT * FROM t WHERE v > 34 ORDER BY v, k, w;
+-- The same query again, with and without a log.
+CREATE MATERIALIZED VIEW u WITH (stream_agg.continuous, stream_agg.replace) AS
+	SELECT window_start, max(v) AS top, k, count(*) AS events, avg(v) AS mean, count(*) AS again FROM s, tumble(at, '1 minute') GROUP BY window_start, k;
+CREATE MATERIALIZED VIEW r WITH (stream_agg.continuous, stream_agg.replace) AS SELECT k, sum(v) AS total FROM s GROUP BY k;
 -- What would not go on with the groups that are there.
 CREATE MATERIALIZED VIEW u WITH (stream_agg.continuous, stream_agg.replace) AS SELECT window_start, count(*) AS events FROM s, tumble(at, '1 minute') GROUP BY 1;
 CREATE MATERIALIZED VIEW u WITH (stream_agg.continuous, stream_agg.replace) AS SELECT window_start, k, v, count(*) AS events FROM s, tumble(at, '1 minute') GROUP BY 1, 2, 3;
@@ -251,6 +255,7 @@ CALL stream_agg.run('t');
 SELECT * FROM t ORDER BY v, k, w;
 
 -- Everything goes.
+SET client_min_messages = warning;
 DROP FOREIGN TABLE s CASCADE;
 DROP TABLE names;
 DROP SCHEMA alter_schema;

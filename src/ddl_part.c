@@ -199,13 +199,20 @@ sa_part_drop(Oid part, Oid result)
 	CommandCounterIncrement();
 }
 
+static void
+rename_part(Oid part, const char *name)
+{
+	if (!OidIsValid(part) || strcmp(get_rel_name(part), name) == 0)
+		return;
+	RenameRelationInternal(part, name, true, false);
+	CommandCounterIncrement();
+}
+
 void
 sa_part_rename(Oid definition, Oid state, int id)
 {
-	RenameRelationInternal(definition, definition_name(id), true, false);
-	if (OidIsValid(state))
-		RenameRelationInternal(state, state_name(id), true, false);
-	CommandCounterIncrement();
+	rename_part(definition, definition_name(id));
+	rename_part(state, state_name(id));
 }
 
 void

@@ -392,8 +392,7 @@ carry_over(Change *change, Oid definition, int id)
 	sa_part_drop(old_definition, config->view);
 	config->definition = definition;
 	config->id = id;
-	if (!rewrite && OidIsValid(config->state))
-		sa_part_rename(definition, config->state, id);
+	sa_part_rename(definition, config->state, id);
 	sa_catalog_change_view(config);
 }
 
