@@ -32,14 +32,32 @@
 #define sa_flatten_join_aliases(query, node) flatten_join_alias_vars(query, node)
 #endif
 
-/* 18: grouped expressions are Vars of an RTE of their own. */
+/* 18: grouped expressions are Vars of an RTE of their own, and forget where they stood in the statement. */
 #if PG_VERSION_NUM >= 180000
-#define sa_flatten_groups(query, node) \
-	((query)->hasGroupRTE ? flatten_group_exprs(NULL, query, node) : (node))
-#define sa_forget_groups(query) ((query)->hasGroupRTE = false)
+#include "nodes/nodeFuncs.h"
+#include "optimizer/optimizer.h"
+#include "parser/parsetree.h"
+static inline void
+sa_flatten_groups(Query *query)
+{
+	ListCell   *lc;
+
+	if (!query->hasGroupRTE)
+		return;
+	foreach(lc, query->targetList)
+	{
+		Var		   *var = (Var *) lfirst_node(TargetEntry, lc)->expr;
+		RangeTblEntry *rte = IsA(var, Var) ? rt_fetch(var->varno, query->rtable) : NULL;
+
+		if (rte != NULL && rte->rtekind == RTE_GROUP)
+			var->location = exprLocation(list_nth(rte->groupexprs, var->varattno - 1));
+	}
+	query->targetList = (List *) flatten_group_exprs(NULL, query, (Node *) query->targetList);
+	query->havingQual = flatten_group_exprs(NULL, query, query->havingQual);
+	query->hasGroupRTE = false;
+}
 #else
-#define sa_flatten_groups(query, node) (node)
-#define sa_forget_groups(query) ((void) 0)
+#define sa_flatten_groups(query) ((void) 0)
 #endif
 
 /* 16: relfilenode became relfilenumber (and RelFileNode RelFileLocator). */
@@ -175,6 +193,13 @@
 #define SA_TOKENS_BEFORE_MODES 5
 #else
 #define SA_TOKENS_BEFORE_MODES 3
+#endif
+
+/* 18: the namespaces that transformRelOptions is given are const. */
+#if PG_VERSION_NUM >= 180000
+typedef const char *const SaOptionNamespace;
+#else
+typedef char *SaOptionNamespace;
 #endif
 
 #endif							/* SA_COMPAT_H */

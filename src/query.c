@@ -1012,9 +1012,7 @@ sa_query_split(Query *original, ParseState *pstate)
 	split.result = result;
 	result->cxt = cxt;
 	check_shape(query, pstate);
-	query->targetList = (List *) sa_flatten_groups(query, (Node *) query->targetList);
-	query->havingQual = sa_flatten_groups(query, query->havingQual);
-	sa_forget_groups(query);
+	sa_flatten_groups(query);
 	query->targetList = (List *) sa_flatten_join_aliases(query, (Node *) query->targetList);
 	query->havingQual = sa_flatten_join_aliases(query, query->havingQual);
 	find_stream_and_window(&split);

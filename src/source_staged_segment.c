@@ -221,7 +221,7 @@ segment_statement(const char *name, TupleDesc desc)
 static Oid
 create_table(CreateStmt *stmt, Oid owner)
 {
-	static char *namespaces[] = HEAP_RELOPT_NAMESPACES;
+	static SaOptionNamespace namespaces[] = HEAP_RELOPT_NAMESPACES;
 	ObjectAddress address = DefineRelation(stmt, RELKIND_RELATION, owner, NULL, NULL);
 	Datum		toast_options;
 
