@@ -5,6 +5,7 @@
 #   make installcheck    sql/ and test/specs against a running server that preloads the library
 #   make demo | test     set-up, build and a throw-away server, all in one; nothing is installed
 #   make bench | soak | test-pg | test-valgrind | fuzz-syntax      the same, on demand
+#   make test-all        the tests on every PostgreSQL that is supported, as root
 #   make demo-kafka | bench-kafka                  with a throw-away Kafka broker beside it
 
 PG_CONFIG ?= pg_config
@@ -79,7 +80,9 @@ soak: script = test/soak.sh
 test-pg: script = test/pg_regress_suite.sh
 test-valgrind: script = test/valgrind.sh
 fuzz-syntax: script = test/fuzz_syntax.sh
-demo demo-kafka test bench bench-kafka soak test-pg test-valgrind fuzz-syntax:
+test-all: script = test/versions/run.sh
+targets = demo demo-kafka test bench bench-kafka soak test-pg test-valgrind test-all fuzz-syntax
+$(targets):
 	@PG_CONFIG='$(PG_CONFIG)' bash $(script) $(ARGS)
 
-.PHONY: demo demo-kafka test bench bench-kafka soak test-pg test-valgrind fuzz-syntax
+.PHONY: $(targets)

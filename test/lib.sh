@@ -10,12 +10,21 @@
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 PG_CONFIG=${PG_CONFIG:-pg_config}
+build=$top
 test_user=${STREAM_AGG_TEST_USER:-nobody}   # when run as root; owns no cluster of the machine
+# What takes long to make is kept for other runs: in the user's home, or in /var/cache for root.
+if [ "$(id -u)" = 0 ]; then cache=/var/cache; else cache=${HOME:-/nonexistent}/.cache; fi
+cache=${SA_CACHE:-${XDG_CACHE_HOME:-$cache}/stream_agg}
 scratch=
 job=
 
 say() { printf '%s\n' "$*"; }
 die() { printf '%s: %s\n' "${0##*/}" "$*" >&2; exit 1; }
+
+# The machine's major version, nothing if it has none.
+own_version() {
+    { "$PG_CONFIG" --version 2>/dev/null || true; } | sed -n 's/^PostgreSQL \([0-9]*\).*/\1/p'
+}
 
 # as_user COMMAND ARGS...: as the unprivileged user when we are root, else just so.
 as_user() {
@@ -146,13 +155,20 @@ logged() {
 locked_make() {
     (
         unset MAKEFLAGS MAKELEVEL MFLAGS
-        exec 9>"$top/.build-lock"
+        exec 9>"$build/.build-lock"
         flock 9
-        make -C "$top" PG_CONFIG="$PG_CONFIG" WERROR="${WERROR:-0}" "$@" 9>&-
+        make -C "$build" PG_CONFIG="$PG_CONFIG" WERROR="${WERROR:-0}" "$@" 9>&-
     )
 }
 build_and_install() {
     locked_make -j"$(nproc)" all && locked_make -s install DESTDIR="$stage"
+}
+
+# For builds against another server than that which the tree is built for.
+build_apart() {
+    build=$scratch/build
+    mkdir -p "$build"
+    cp -r "$top"/src "$top"/Makefile "$top"/stream_agg* "$build/"
 }
 
 # link_tree DIR: the directory as it is, entry by entry, without a stream_agg that was there.

@@ -4,7 +4,10 @@
 # regression script, isolation spec and TAP file counts as one, as do the include rules, the demo and
 # the server's log. Exits non-zero if any failed or none ran. Logs stay in tmp_check/.
 #
-#   test/run_tests.sh [rules] [regress] [isolation] [tap] [demo]      default: all
+#   test/run_tests.sh [rules] [regress] [isolation] [tap] [demo] [versions]
+#
+# Default: all, but `versions`, a slice of the tests on the other PostgreSQLs that are supported, only with CI set.
+#
 #   ONLY=pattern      of these, only the tests whose name matches (a shell pattern)
 #   TEST_JOBS=n       TAP files at a time (default 2)
 #   TEST_TIMEOUT=n    seconds that one TAP file, or one run of pg_regress, may take (default 1800)
@@ -13,7 +16,7 @@ set -euo pipefail
 # shellcheck source=test/server.sh
 . "$(dirname "${BASH_SOURCE[0]}")/server.sh"
 
-suites=${*:-rules regress isolation tap demo}
+suites=${*:-rules regress isolation tap demo ${CI:+versions}}
 only=${ONLY:-*}
 jobs=${TEST_JOBS:-2}
 limit=${TEST_TIMEOUT:-1800}
@@ -206,6 +209,18 @@ demo() {
     fi
 }
 
+# Its lines are like ours.
+versions() {
+    run in_log "$logs/versions.log" bash "$top/test/versions/run.sh" slice || true
+    passed=$((passed + $(grep -c '^ok      ' "$logs/versions.log" || true)))
+    failed=$((failed + $(grep -c '^FAILED  ' "$logs/versions.log" || true)))
+}
+in_log() {
+    local log=$1
+    shift
+    "$@" 2>&1 | tee "$log"
+}
+
 # Tests on this server do not crash it; those that mean to have servers of their own.
 server_log() {
     if as_user grep -nE 'TRAP:|PANIC:|was terminated by signal|runtime error:|reference leak|refcount leak|snapshot .* still active' "$scratch/sock/server.log"; then
@@ -237,3 +252,4 @@ if wanted regress || wanted isolation; then
 fi
 if wanted tap; then tap; fi
 if wanted demo && selected demo; then demo; fi
+if wanted versions; then versions; fi

@@ -11,11 +11,14 @@
 # shellcheck source=test/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
+initdb_options=()       # more of them
+
 # server_create ['name = value'...]: a data directory, with lines to add to its configuration.
 server_create() {
     data=$scratch/data
     user_dir "$data"
-    logged initdb as_user initdb -D "$data" -U postgres -A trust -E UTF8 --locale=C --no-sync
+    logged initdb as_user initdb -D "$data" -U postgres -A trust -E UTF8 --locale=C --no-sync \
+        ${initdb_options[@]+"${initdb_options[@]}"}
     as_user tee -a "$data/postgresql.conf" >/dev/null <<EOF
 listen_addresses = ''
 unix_socket_directories = '$scratch/sock'

@@ -2,7 +2,10 @@
 #
 # setup.sh: what building and testing needs, on Debian and its relatives, as root or with sudo.
 # Calls apt only when something is missing, and then neither makes nor starts a cluster of Debian's.
-# With CI set, also what a real Kafka broker needs; where that cannot be had, tests say so and use less.
+# With CI set, also what a real Kafka broker needs, and trees of other Debian releases; where that cannot be
+# had, tests say so and use less.
+#
+#   test/setup.sh postgresql    also what building PostgreSQL needs
 #
 set -euo pipefail
 
@@ -80,17 +83,32 @@ install_packages() {
     apt install -y --no-install-recommends --no-upgrade "${packages[@]}" || die "apt-get install failed"
 }
 
-# Packages that a real Kafka broker needs; good to have.
-missing_for_broker() {
+# Packages that a real Kafka broker needs, and trees of other Debian releases; good to have.
+missing_for_ci() {
     command -v java >/dev/null || say default-jre-headless
     command -v mvn >/dev/null || say maven
     command -v openssl >/dev/null || say openssl
     command -v kcat >/dev/null || say kcat
+    command -v debootstrap >/dev/null || [ -x /usr/sbin/debootstrap ] || say debootstrap
 }
 
-mapfile -t packages < <(missing)
+missing_to_build_postgresql() {
+    command -v bison >/dev/null || say bison
+    command -v flex >/dev/null || say flex
+    command -v pkg-config >/dev/null || say pkg-config
+    [ -e /usr/include/unicode/ucol.h ] || say libicu-dev
+    [ -e /usr/include/zlib.h ] || say zlib1g-dev
+}
+
+purpose=${1:-}
+all_missing() {
+    missing
+    [ "$purpose" != postgresql ] || missing_to_build_postgresql
+}
+
+mapfile -t packages < <(all_missing)
 if [ -n "${CI:-}" ]; then
-    mapfile -t wanted < <(missing_for_broker)
+    mapfile -t wanted < <(missing_for_ci)
     if [ "${#wanted[@]}" -gt 0 ] && ! (install_packages "${wanted[@]}"); then
         say "going on without: ${wanted[*]}"
     fi
@@ -98,5 +116,5 @@ fi
 [ "${#packages[@]}" -gt 0 ] || exit 0
 install_packages "${packages[@]}"
 
-mapfile -t packages < <(missing)
+mapfile -t packages < <(all_missing)
 [ "${#packages[@]}" = 0 ] || die "still missing after the installation: ${packages[*]}"

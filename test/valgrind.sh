@@ -21,23 +21,8 @@ logs=$top/tmp_check/valgrind
 only=${ONLY-*}
 limit=${TEST_TIMEOUT:-3600}
 flights=${1:-2000}
-build=
 
 query() { psql -XqAt -F '|' -v ON_ERROR_STOP=1 "$@"; }
-
-# In a copy of the tree: the server is often another one than that which the tree is built for, and the
-# path of our sources, in a trace, is one that nobody else has.
-build_and_install() {
-    build=$scratch/build
-    mkdir -p "$build"
-    cp -r "$top"/src "$top"/Makefile "$top"/stream_agg* "$build/"
-    (
-        unset MAKEFLAGS MAKELEVEL MFLAGS
-        make -s -C "$build" PG_CONFIG="$PG_CONFIG" clean
-        make -j"$(nproc)" -C "$build" PG_CONFIG="$PG_CONFIG" all
-        make -s -C "$build" PG_CONFIG="$PG_CONFIG" install DESTDIR="$stage"
-    )
-}
 
 start_under_valgrind() {
     user_dir "$scratch/valgrind"
@@ -110,8 +95,9 @@ rm -rf "${logs:?}"/*
 command -v valgrind >/dev/null || die "please install valgrind"
 bash "$top/test/setup.sh"
 make_scratch
-pg_source
+pg_source "$(own_version)"
 cp "$pg_source/src/tools/valgrind.supp" "$scratch/valgrind.supp"
+build_apart             # so that traces have a path of our sources that nobody else has
 make_stage
 "$PG_CONFIG" --configure --cflags | grep -q USE_VALGRIND ||
     say "this server is built without -DUSE_VALGRIND: errors inside palloc'd memory stay unseen"
