@@ -98,14 +98,15 @@ static void
 reset_positions(const SaViewConfig *config)
 {
 	SaViewOptions options;
-	List	   *positions = sa_catalog_positions(config->id);
 	ListCell   *lc;
 
 	sa_option_view(copyObject(config->options), &options);
-	sa_catalog_delete_positions(config->id);
 	if (options.start.kind != SA_BOUNDARY_LATEST && options.start.kind != SA_BOUNDARY_VIEW)
+	{
+		sa_catalog_delete_positions(config->id);
 		return;
-	foreach(lc, positions)
+	}
+	foreach(lc, sa_catalog_positions(config->id))
 	{
 		SaViewPosition *pos = lfirst(lc);
 
