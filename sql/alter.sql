@@ -57,6 +57,12 @@ CREATE MATERIALIZED VIEW pa WITH (stream_agg.continuous, stream_agg.output_mode 
 	SELECT window_start, count(*) AS n FROM plain, tumble(at, '1 minute') GROUP BY 1;
 ALTER MATERIALIZED VIEW pa RESET (stream_agg.watermark);
 ALTER MATERIALIZED VIEW pa SET (stream_agg.watermark = '5 s');
+ALTER FOREIGN TABLE plain OPTIONS (ADD watermark '3 s');
+ALTER MATERIALIZED VIEW pa RESET (stream_agg.watermark);
+ALTER FOREIGN TABLE plain OPTIONS (DROP watermark);
+ALTER FOREIGN TABLE plain OPTIONS (SET watermark '4 s');
+ALTER MATERIALIZED VIEW pa SET (stream_agg.watermark = '5 s');
+ALTER FOREIGN TABLE plain OPTIONS (DROP watermark);
 -- A view without watermark keeps closed what was closed before.
 CREATE MATERIALIZED VIEW pu WITH (stream_agg.continuous, stream_agg.watermark = '1 s', stream_agg.trigger = 'manual') AS
 	SELECT window_start, count(*) AS n FROM plain, tumble(at, '1 minute') GROUP BY 1;

@@ -24,8 +24,11 @@
 #include "catalog.h"
 #include "compat.h"
 #include "ddl_stream.h"
+#include "ddl_view.h"
 #include "grammar.h"
 #include "option.h"
+#include "owner.h"
+#include "query.h"
 #include "source.h"
 
 #define TIME_OPTION "event_time"
@@ -140,6 +143,27 @@ sa_ddl_stream_check(AlterTableStmt *alter)
 	}
 }
 
+/* Views that live by the stream's watermark must not lose it. */
+static void
+check_views(Oid stream)
+{
+	ListCell   *lc;
+
+	foreach(lc, sa_catalog_views(stream))
+	{
+		SaViewConfig *config = lfirst(lc);
+		SaViewOptions options;
+		SaQuery    *query;
+
+		sa_option_view(config->options, &options);
+		if (options.output_mode != SA_APPEND || options.watermark != SA_NO_DELAY)
+			continue;
+		query = sa_query_load(config->definition, config->view, sa_owner_of(config->view));
+		sa_ddl_view_check_options(query, &options);
+		sa_query_free(query);
+	}
+}
+
 void
 sa_ddl_stream_altered(AlterTableStmt *alter)
 {
@@ -149,7 +173,10 @@ sa_ddl_stream_altered(AlterTableStmt *alter)
 		return;
 	CommandCounterIncrement();
 	foreach(lc, streams_of(alter->relation))
+	{
 		prepare(lfirst_oid(lc));
+		check_views(lfirst_oid(lc));
+	}
 }
 
 /* ---------- SET (...), RESET (...) ---------- */

@@ -518,6 +518,39 @@ sub test_start_end
 	return;
 }
 
+sub test_change
+{
+	my $db = 'change';
+	make_database($db);
+	$kafka->create_topic('ch', 2);
+	for my $p (0, 1) { $kafka->produce_lines('ch', $p, [ events(10 * $p + 1, 10 * $p + 10) ]) }
+	create_stream($db, 's', $event_columns, topic => 'ch');
+	create_view($db, 'a', 'SELECT count(*) AS n, sum(id) AS ids FROM s');
+	is(run_all($db, 'a'), '', 'run()');
+	create_view($db, 'b', 'SELECT count(*) AS n FROM s', start => 'view:a');
+	becomes($db, "SELECT sum(position) FROM stream_agg.partitions WHERE view = 'b'::regclass", '20', 'the other view has met its stream');
+	for my $p (0, 1) { $kafka->produce_lines('ch', $p, [ events(21, 25) ]) }
+	is(run_all($db, 's'), '', 'run() with another view');
+	is_query($db, 'SELECT a.n, b.n FROM a, b', '30|10', 'which began where the first one stood');
+	$node->safe_psql($db, "SELECT stream_agg.reset('b')");
+	is(run_all($db, 's'), '', 'run() after a reset');
+	is_query($db, 'SELECT n FROM b', '10', 'back to where it began');
+	$node->safe_psql($db, 'CREATE MATERIALIZED VIEW a WITH (stream_agg.continuous, stream_agg.replace) AS SELECT count(*) AS n, max(id) AS top FROM s WHERE id > 2');
+	$node->safe_psql($db, "SELECT stream_agg.reset('a')");
+	is(run_all($db, 's'), '', 'run() after another query and a reset');
+	is_query($db, 'SELECT n, top FROM a', '28|25', 'from the beginning of the topic');
+	like(error_of($db, "SELECT stream_agg.seek('a', '{\"ch\": {\"0\": 3}}')"), qr/continuous view "a" is running/, 'seek in a running view');
+	$node->safe_psql($db, "SELECT stream_agg.pause('a')");
+	like(error_of($db, "SELECT stream_agg.seek('a', '{\"ch\": {\"7\": 3}}')"), qr/does not read partition 7 of topic "ch"/, 'seek in a partition that is not there');
+	like(error_of($db, "SELECT stream_agg.seek('a', '12')"), qr/invalid value for option "position"|invalid position/, 'seek without a partition');
+	$node->safe_psql($db, "SELECT stream_agg.seek('a', '{\"ch\": {\"0\": 13, \"1\": 15}}'); SELECT stream_agg.resume('a')");
+	is(run_all($db, 's'), '', 'run() after a seek');
+	is_query($db, 'SELECT n FROM a', '30', 'the last two records of a partition are counted again');
+	$node->safe_psql($db, "SELECT stream_agg.pause('a'); SELECT stream_agg.seek('a', '{\"ch\": {\"0\": 100}}'); SELECT stream_agg.resume('a')");
+	becomes($db, "SELECT status FROM stream_agg.views WHERE view = 'a'::regclass", 'failed', 'a place beyond the end is said to be one');
+	return;
+}
+
 sub test_topics
 {
 	my $db = 'topics';
@@ -1047,6 +1080,7 @@ my @tests = (
 	metadata => [ \&test_metadata ],
 	two_views => [ \&test_two_views ],
 	start_end => [ \&test_start_end ],
+	change => [ \&test_change ],
 	topics => [ \&test_topics ],
 	run => [ \&test_run ],
 	group => [ \&test_group ],
