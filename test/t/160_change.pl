@@ -3,7 +3,7 @@
 #
 #   SA_STEPS=n      how many random steps (default 60)
 #   SA_SEED=n       of the steps
-#   SA_ONLY=name    random, load
+#   SA_ONLY=name    random, load, open
 use strict;
 use warnings;
 
@@ -269,6 +269,42 @@ SQL
 	my $is = "SELECT k, window_start, n, total, mean FROM $name";
 	is(sql("SELECT (SELECT count(*) FROM ($is EXCEPT ALL ($should)) x) + (SELECT count(*) FROM (($should) EXCEPT ALL $is) x)"), '0', 'the columns that stay are exact');
 	sql('DROP FOREIGN TABLE s CASCADE; DROP TABLE l');
+};
+
+# ---- a change in a transaction that stays open: the view waits for it, its neighbour does not
+
+part open => sub {
+	sql(<<'SQL');
+CREATE FOREIGN TABLE s (k int, v int) SERVER stream_staged;
+CREATE TABLE go (way text);
+CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT k, count(*) AS n FROM s GROUP BY k;
+CREATE MATERIALIZED VIEW neighbour WITH (stream_agg.continuous) AS SELECT count(*) AS n FROM s;
+SQL
+	my $n = 0;
+	for my $change (
+		"CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, stream_agg.replace) AS SELECT k, count(*) AS n, sum(v) AS total FROM s GROUP BY k;",
+		"ALTER MATERIALIZED VIEW v SET (stream_agg.max_batch_rows = 3);",
+		"SELECT stream_agg.reset('v');")
+	{
+		for my $end ('COMMIT', 'ROLLBACK')
+		{
+			sql('TRUNCATE go');
+			my $script = start_script($node, 'open_' . ++$n, "BEGIN;\n$change\nSELECT 'changed';\n"
+				  . "DO \$\$ BEGIN WHILE NOT EXISTS (SELECT FROM go) LOOP PERFORM pg_sleep(0.02); END LOOP; END \$\$;\n$end;\n");
+			wait_until('the change has been made', sub { return slurp_file($script->{out}) =~ /changed/ || defined script_exit($script) });
+			sql('INSERT INTO s SELECT i % 3, i FROM generate_series(1, 30) i');
+			my $run = start_script($node, "run_$n", "CALL stream_agg.run('v');\n");
+			ok($node->poll_query_until('postgres', 'SELECT n FROM neighbour', 30 * $n), 'the neighbour has read');
+			is(script_exit($run), undef, 'run() of the view waits');
+			sql("INSERT INTO go VALUES ('on')");
+			wait_until('the change has ended', sub { return defined script_exit($script) });
+			wait_until('run() has ended', sub { return defined script_exit($run) });
+			is(script_exit($script) . script_exit($run), '00', "$end: both well") or diag(slurp_file($script->{err}), slurp_file($run->{err}));
+			is(sql('SELECT string_agg(n::text, $$ $$) FROM v'), join(' ', (10 * $n) x 3), 'and right');
+		}
+	}
+	is(sql("SELECT column_name FROM information_schema.columns WHERE table_name = 'v' AND ordinal_position > 2"), 'total', 'what was committed is there');
+	sql('DROP FOREIGN TABLE s CASCADE; DROP TABLE go');
 };
 
 is_deeply([ unexpected_crashes($node) ], [], 'no crash that was not asked for');
