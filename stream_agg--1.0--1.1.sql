@@ -82,6 +82,47 @@ COMMENT ON FUNCTION stream_agg.swap(regclass, regclass) IS 'exchange the names o
 -- Roles
 --
 
+-- Rows that the current user may see: his own objects, or everything for administrators, also while there is
+-- no role stream_agg_admin, and what they have of objects that are gone.
+CREATE OR REPLACE FUNCTION stream_agg.may_see(relation regclass) RETURNS boolean
+	LANGUAGE C STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sa_may_see';
+
+-- The same eight bytes.  In SQL it was parsed where it is called, where "timestamptz" could be the caller's own type,
+-- or one that somebody has put into his path.
+CREATE OR REPLACE FUNCTION stream_agg.to_time(usecs bigint) RETURNS timestamptz
+	LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sa_usecs';
+
+-- An event belongs to the owner of the stream, but why it failed in a view may tell of what the view joins.
+CREATE OR REPLACE VIEW stream_agg.dead_letters WITH (security_barrier) AS
+SELECT d.id, d.stream, d.view, d.reason, d.topic, d.partition, d.position, d.event_time, d.arrival, d.recorded_at,
+	CASE WHEN d.view IS NULL OR d.reason = 'late' OR stream_agg.may_see(d.view) THEN d.message END AS message,
+	d.event, d.key, d.payload
+FROM stream_agg.dead_letter d WHERE stream_agg.may_see(d.stream) OR stream_agg.may_see(d.view);
+
+-- Tables here hold data of users: what ALTER DEFAULT PRIVILEGES grants on tables of the extension's owner is not
+-- meant for them, nor for the views over them, through which they could be changed.
+DO $$
+DECLARE
+	item record;
+BEGIN
+	FOR item IN
+		SELECT c.relname, c.relkind, CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE pg_catalog.quote_ident(r.rolname) END AS grantee
+		FROM pg_catalog.pg_class c CROSS JOIN LATERAL pg_catalog.aclexplode(c.relacl) a
+			LEFT JOIN pg_catalog.pg_roles r ON r.oid OPERATOR(pg_catalog.=) a.grantee
+		WHERE c.relnamespace OPERATOR(pg_catalog.=) (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname OPERATOR(pg_catalog.=) 'stream_agg')
+			AND a.grantee OPERATOR(pg_catalog.<>) c.relowner
+			AND c.relkind OPERATOR(pg_catalog.=) ANY (ARRAY['r', 'S', 'v']::pg_catalog."char"[])
+		GROUP BY 1, 2, 3
+	LOOP
+		EXECUTE pg_catalog.format('REVOKE ALL ON %s stream_agg.%I FROM %s CASCADE',
+			CASE item.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, item.relname, item.grantee);
+	END LOOP;
+END
+$$;
+GRANT SELECT ON stream_agg.streams, stream_agg.views, stream_agg.progress, stream_agg.partitions, stream_agg.dead_letters,
+	stream_agg.data_losses
+	TO PUBLIC;
+
 --
 -- Dump, restore, upgrade
 --

@@ -2,7 +2,9 @@
  * admin.c
  *		What administrators call: pause, resume, run, explain, and the functions behind the views.
  *
- * Anyone may call these; they check ownership of the view, or membership in stream_agg_admin.
+ * Invariant: anyone may call these; they check ownership of the view or stream, or membership in
+ * stream_agg_admin, whose members may stop, start and inspect everything (dead letters too), but neither drop
+ * it nor read streams and results.  What is the owner's runs as the owner.
  */
 #include "postgres.h"
 
@@ -37,6 +39,7 @@
 #include "ddl_guard.h"
 #include "ddl_part.h"
 #include "option.h"
+#include "owner.h"
 #include "query.h"
 #include "slot.h"
 #include "state.h"
@@ -48,6 +51,7 @@ PG_FUNCTION_INFO_V1(sa_resume);
 PG_FUNCTION_INFO_V1(sa_drop_view);
 PG_FUNCTION_INFO_V1(sa_run);
 PG_FUNCTION_INFO_V1(sa_explain);
+PG_FUNCTION_INFO_V1(sa_may_see);
 PG_FUNCTION_INFO_V1(sa_worker_status);
 PG_FUNCTION_INFO_V1(sa_progress_list);
 PG_FUNCTION_INFO_V1(sa_partition_end);
@@ -75,6 +79,12 @@ sa_guard(PG_FUNCTION_ARGS)
 }
 
 static bool
+owns(Oid relid)
+{
+	return sa_class_ownercheck(relid, GetUserId());
+}
+
+static bool
 is_admin(void)
 {
 	Oid			role = get_role_oid("stream_agg_admin", true);
@@ -85,14 +95,13 @@ is_admin(void)
 static bool
 may(Oid relid)
 {
-	return sa_class_ownercheck(relid, GetUserId()) || is_admin();
+	return owns(relid) || is_admin();
 }
 
 static void
-check_may(Oid relid)
+refuse(Oid relid)
 {
-	if (!may(relid))
-		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, get_rel_name(relid));
+	aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, get_rel_name(relid));
 }
 
 SaViewConfig *
@@ -104,18 +113,27 @@ sa_admin_view(Oid relid)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("\"%s\" is not a continuous view", get_rel_name(relid) ? get_rel_name(relid) : "?")));
-	check_may(relid);
+	if (!may(relid))
+		refuse(relid);
 	return config;
+}
+
+/* The same with its table locked; who waited for the lock may meanwhile have lost his right. */
+static SaViewConfig *
+lock_view(Oid relid, LOCKMODE lockmode)
+{
+	(void) sa_admin_view(relid);
+	LockRelationOid(relid, lockmode);
+	return sa_admin_view(relid);
 }
 
 /* pause(view): it stops at its position, within a batch. */
 Datum
 sa_pause(PG_FUNCTION_ARGS)
 {
-	SaViewConfig *config = sa_admin_view(PG_GETARG_OID(0));
-
 	/* Waits for the batch at hand, and keeps the next one waiting for this commit. */
-	LockRelationOid(config->view, ShareRowExclusiveLock);
+	SaViewConfig *config = lock_view(PG_GETARG_OID(0), ShareRowExclusiveLock);
+
 	sa_catalog_set_status(config->view, SA_STATUS_PAUSED, NULL);
 	sa_slot_want_at_commit(config->stream);
 	PG_RETURN_VOID();
@@ -125,10 +143,10 @@ sa_pause(PG_FUNCTION_ARGS)
 Datum
 sa_resume(PG_FUNCTION_ARGS)
 {
-	SaViewConfig *config = sa_admin_view(PG_GETARG_OID(0));
+	/* Locked, so that the worker is not just writing the status. */
+	SaViewConfig *config = lock_view(PG_GETARG_OID(0), ShareRowExclusiveLock);
 
 	sa_slot_require();
-	LockRelationOid(config->view, ShareRowExclusiveLock);	/* the worker is not just writing the status */
 	sa_part_bind(config->definition, config->view);	/* a restore knows nothing of them */
 	sa_part_bind(config->state, config->view);
 	sa_catalog_set_status(config->view, SA_STATUS_RUNNING, NULL);
@@ -136,14 +154,15 @@ sa_resume(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* drop_view(view): with everything that belongs to it. */
+/* drop_view(view): with everything that belongs to it.  To administer is not to own: the table is its owner's. */
 Datum
 sa_drop_view(PG_FUNCTION_ARGS)
 {
-	SaViewConfig *config = sa_admin_view(PG_GETARG_OID(0));
+	SaViewConfig *config = lock_view(PG_GETARG_OID(0), AccessExclusiveLock);
 	ObjectAddress address;
 
-	LockRelationOid(config->view, AccessExclusiveLock);
+	if (!owns(config->view))
+		refuse(config->view);
 	ObjectAddressSet(address, RelationRelationId, config->view);
 	performDeletion(&address, DROP_RESTRICT, 0);
 	PG_RETURN_VOID();
@@ -151,7 +170,10 @@ sa_drop_view(PG_FUNCTION_ARGS)
 
 /* --- run --- */
 
-/* Streams and views that a run concerns: all views of a stream, or one. */
+/*
+ * Streams and views that a run concerns: all views of a stream, or one.  Why a view has failed may tell of what it
+ * joins, which is not the stream owner's to know.
+ */
 static void
 check_views(Oid relid, Oid stream)
 {
@@ -172,7 +194,7 @@ check_views(Oid relid, Oid stream)
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("continuous view \"%s\" is %s", get_rel_name(config->view), config->status),
-					 config->message ? errdetail_internal("%s", config->message) : 0,
+					 config->message && may(config->view) ? errdetail_internal("%s", config->message) : 0,
 					 errhint("Use stream_agg.resume() once the cause is gone.")));
 	}
 }
@@ -187,7 +209,8 @@ stream_of_argument(Oid relid)
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("\"%s\" is neither a stream nor a continuous view",
 						get_rel_name(relid) ? get_rel_name(relid) : "?")));
-	check_may(relid);
+	if (!may(relid))
+		refuse(relid);
 	return config ? config->stream : relid;
 }
 
@@ -317,27 +340,30 @@ explain_view(ReturnSetInfo *rsinfo, SaViewConfig *config)
 Datum
 sa_explain(PG_FUNCTION_ARGS)
 {
-	SaViewConfig *config = sa_admin_view(PG_GETARG_OID(0));
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	Relation	rel = table_open(config->view, AccessShareLock);
-	Oid			save_user;
-	int			save_context;
-	int			save_nest = NewGUCNestLevel();
+	SaViewConfig *config = lock_view(PG_GETARG_OID(0), AccessShareLock);
+	SaOwnerSwitch save;
 
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	GetUserIdAndSecContext(&save_user, &save_context);
-	SetUserIdAndSecContext(rel->rd_rel->relowner,
-						   save_context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
-	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
-							 false);
-	explain_view(rsinfo, config);
-	AtEOXact_GUC(false, save_nest);
-	SetUserIdAndSecContext(save_user, save_context);
-	table_close(rel, NoLock);
+	sa_owner_enter(&save, sa_owner_of(config->view));
+	explain_view((ReturnSetInfo *) fcinfo->resultinfo, config);
+	sa_owner_leave(&save);
 	return (Datum) 0;
 }
 
 /* --- behind the views --- */
+
+/* may_see(relation): his own, or everything for administrators; NULL for what is not there. */
+Datum
+sa_may_see(PG_FUNCTION_ARGS)
+{
+	Oid			relid = PG_GETARG_OID(0);
+
+	if (is_admin())
+		PG_RETURN_BOOL(true);
+	if (!SearchSysCacheExists1(RELOID, ObjectIdGetDatum(relid)))
+		PG_RETURN_NULL();
+	PG_RETURN_BOOL(owns(relid));
+}
 
 /* worker_status(stream): pid, message, trouble, since when; no row when the stream has no slot, or is not the caller's. */
 Datum
@@ -420,7 +446,7 @@ sa_progress_list(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* usecs(time): microseconds since 2000, whatever the time zone. */
+/* usecs(time): microseconds since 2000, whatever the time zone; and to_time(usecs), the way back. */
 Datum
 sa_usecs(PG_FUNCTION_ARGS)
 {

@@ -11,6 +11,7 @@
 #include "catalog/namespace.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_proc.h"
 #include "nodes/makefuncs.h"
 #include "tcop/utility.h"
 #include "utils/lsyscache.h"
@@ -25,6 +26,7 @@
 #include "ddl_replace.h"
 #include "ddl_stream.h"
 #include "ddl_view.h"
+#include "deadletter.h"
 #include "slot.h"
 
 static ProcessUtility_hook_type prev_process_utility = NULL;
@@ -99,6 +101,7 @@ relation_dropped(Oid relid)
 		return;
 	if (relkind == RELKIND_RELATION && (config = sa_catalog_view(relid)) != NULL)
 	{
+		sa_deadletter_delete(config->stream, relid);
 		sa_catalog_delete_view(relid);
 		sa_slot_want_at_commit(config->stream);
 	}
@@ -113,6 +116,8 @@ object_accessed(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id
 		prev_object_access(access, class_id, object_id, sub_id, arg);
 	if (access == OAT_DROP && class_id == RelationRelationId && sub_id == 0)
 		relation_dropped(object_id);
+	if (access == OAT_POST_CREATE && class_id == ProcedureRelationId)
+		sa_ddl_guard_function(object_id);
 }
 
 /* --- the hook --- */

@@ -23,6 +23,7 @@
 #include "ddl_alter.h"
 #include "ddl_part.h"
 #include "ddl_view.h"
+#include "owner.h"
 #include "query.h"
 #include "slot.h"
 
@@ -69,24 +70,41 @@ changed_options(List *options, List *set, List *reset)
 }
 
 static void
-change_options(SaViewConfig *config, List *set, List *reset)
+check_owner(Oid view)
+{
+	if (!sa_class_ownercheck(view, GetUserId()))
+		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, get_rel_name(view));
+}
+
+/* Loading a query may call the owner's functions. */
+static void
+check_options(const SaViewConfig *config)
 {
 	SaViewOptions options;
+	SaOwnerSwitch save;
 	SaQuery    *query;
 
-	if (!sa_class_ownercheck(config->view, GetUserId()))
-		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, get_rel_name(config->view));
+	sa_option_view(config->options, &options);
+	sa_owner_enter(&save, sa_owner_of(config->view));
+	query = sa_query_load(config->definition, config->view, GetUserId());
+	sa_ddl_view_check_options(query, &options);
+	sa_query_free(query);
+	sa_owner_leave(&save);
+}
+
+static void
+change_options(SaViewConfig *config, List *set, List *reset)
+{
+	check_owner(config->view);
 	LockRelationOid(config->view, ShareRowExclusiveLock);
 	config = sa_catalog_view(config->view);
 	if (config == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("continuous view was dropped concurrently")));
+	check_owner(config->view);	/* it may have got another one while we waited */
 	config->options = changed_options(config->options, set, reset);
-	sa_option_view(config->options, &options);
-	query = sa_query_load(config->definition, config->view, GetUserId());
-	sa_ddl_view_check_options(query, &options);
-	sa_query_free(query);
+	check_options(config);
 	sa_catalog_change_view(config);
 	sa_slot_want_at_commit(config->stream);
 }

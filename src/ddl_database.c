@@ -20,7 +20,7 @@
 #include "catalog.h"
 #include "compat.h"
 #include "ddl_database.h"
-#include "ddl_part.h"
+#include "owner.h"
 
 static bool
 owns_database(Oid database)
@@ -56,7 +56,7 @@ may_copy_database(Oid database)
 static bool
 may_drop_extension(void)
 {
-	return superuser() || GetUserId() == sa_part_owner();
+	return superuser() || GetUserId() == sa_owner_of_extension();
 }
 
 static Oid

@@ -3,20 +3,27 @@
  *		What may not be done to result tables while their views live.
  *
  * Invariant: a result table keeps the view's own columns, in front, its key and its guard; nobody but the
- * worker changes its rows, by whatever way (inheritance, partitions, BEFORE triggers).
+ * worker changes its rows, by whatever way (inheritance, partitions, BEFORE triggers).  An aggregate keeps
+ * the type of its state while views use it.
  *
  * No locks of its own, no state: nothing to recover after a crash.
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/sysattr.h"
 #include "access/table.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_constraint.h"
+#include "catalog/pg_depend.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_rewrite.h"
 #include "catalog/pg_trigger.h"
+#include "commands/extension.h"
 #include "nodes/makefuncs.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
@@ -123,6 +130,68 @@ check_partition(RangeVar *partition)
 {
 	if (view_of_rangevar(partition))
 		refuse_change("change the kind of", partition->relname, "Its result table is an ordinary, logged table.");
+}
+
+/* Is this the rule of a view of ours?  Those that use functions of users are definitions. */
+static bool
+is_definition(Oid rule)
+{
+	Relation	rewrite = table_open(RewriteRelationId, AccessShareLock);
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	bool		result;
+
+	ScanKeyInit(&key, Anum_pg_rewrite_oid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(rule));
+	scan = systable_beginscan(rewrite, RewriteOidIndexId, true, NULL, 1, &key);
+	tuple = systable_getnext(scan);
+	result = HeapTupleIsValid(tuple) &&
+		get_rel_namespace(((Form_pg_rewrite) GETSTRUCT(tuple))->ev_class) == get_namespace_oid(NAMESPACE, true);
+	systable_endscan(scan);
+	table_close(rewrite, AccessShareLock);
+	return result;
+}
+
+static bool
+is_used_by_view(Oid function)
+{
+	Relation	depend = table_open(DependRelationId, AccessShareLock);
+	ScanKeyData keys[2];
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	bool		result = false;
+
+	ScanKeyInit(&keys[0], Anum_pg_depend_refclassid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(ProcedureRelationId));
+	ScanKeyInit(&keys[1], Anum_pg_depend_refobjid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(function));
+	scan = systable_beginscan(depend, DependReferenceIndexId, true, NULL, lengthof(keys), keys);
+	while (!result && HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		Form_pg_depend form = (Form_pg_depend) GETSTRUCT(tuple);
+
+		result = form->classid == RewriteRelationId && is_definition(form->objid);
+	}
+	systable_endscan(scan);
+	table_close(depend, AccessShareLock);
+	return result;
+}
+
+/*
+ * CREATE OR REPLACE of an aggregate, which may give it a state of another type: those that views have kept, in
+ * memory and in their logs, would be taken for what they are not.  Called for every new or replaced function.
+ */
+void
+sa_ddl_guard_function(Oid function)
+{
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	bool		aggregate = HeapTupleIsValid(tuple) && ((Form_pg_proc) GETSTRUCT(tuple))->prokind == PROKIND_AGGREGATE;
+
+	if (HeapTupleIsValid(tuple))
+		ReleaseSysCache(tuple);
+	if (aggregate && !creating_extension && sa_catalog_exists() && is_used_by_view(function))
+		ereport(ERROR,
+				(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
+				 errmsg("cannot replace aggregate %s: continuous views keep states that it has made", get_func_name(function)),
+				 errhint("Replace the functions that it is made of, or create another aggregate and views that use it.")));
 }
 
 void

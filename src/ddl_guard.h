@@ -11,6 +11,7 @@ extern void sa_ddl_guard_alter(AlterTableStmt *alter);
 extern void sa_ddl_guard_create(CreateStmt *create);
 extern void sa_ddl_guard_trigger(CreateTrigStmt *trigger);
 extern void sa_ddl_guard_drop_trigger(DropStmt *drop);
+extern void sa_ddl_guard_function(Oid function);
 
 /* While a command of our own changes the rows of this result table; InvalidOid: none does. */
 extern void sa_ddl_guard_open(Oid view);

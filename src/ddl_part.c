@@ -9,60 +9,24 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
 #include "access/xact.h"
 #include "catalog/dependency.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
-#include "catalog/pg_namespace.h"
 #include "commands/tablecmds.h"
 #include "commands/view.h"
 #include "executor/spi.h"
-#include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/ruleutils.h"
-#include "utils/syscache.h"
 
 #include "compat.h"
 #include "ddl_part.h"
+#include "owner.h"
 
 #define NAMESPACE "stream_agg"
-
-Oid
-sa_part_owner(void)
-{
-	HeapTuple	tuple = SearchSysCache1(NAMESPACEOID, ObjectIdGetDatum(get_namespace_oid(NAMESPACE, false)));
-	Oid			owner = ((Form_pg_namespace) GETSTRUCT(tuple))->nspowner;
-
-	ReleaseSysCache(tuple);
-	return owner;
-}
-
-/* From here to leave_owner, commands run as the owner of the parts. */
-typedef struct OwnerSwitch
-{
-	Oid			user;
-	int			context;
-} OwnerSwitch;
-
-static OwnerSwitch
-enter_owner(void)
-{
-	OwnerSwitch save;
-
-	GetUserIdAndSecContext(&save.user, &save.context);
-	SetUserIdAndSecContext(sa_part_owner(), save.context | SECURITY_LOCAL_USERID_CHANGE);
-	return save;
-}
-
-static void
-leave_owner(OwnerSwitch save)
-{
-	SetUserIdAndSecContext(save.user, save.context);
-}
 
 void
 sa_part_run(const char *sql)
@@ -134,9 +98,10 @@ Oid
 sa_part_create_definition(int id, List *columns, Query *query)
 {
 	CreateStmt *create = makeNode(CreateStmt);
-	OwnerSwitch save = enter_owner();
+	SaOwnerSwitch save;
 	Oid			definition;
 
+	sa_owner_enter_extension(&save);
 	create->relation = makeRangeVar(NAMESPACE, definition_name(id), -1);
 	create->relation->relpersistence = RELPERSISTENCE_PERMANENT;
 	create->tableElts = copyObject(columns);
@@ -145,22 +110,27 @@ sa_part_create_definition(int id, List *columns, Query *query)
 	CommandCounterIncrement();
 	StoreViewQuery(definition, copyObject(query), false);
 	CommandCounterIncrement();
-	leave_owner(save);
+	sa_owner_keep_private(definition);
+	sa_owner_leave(&save);
 	return definition;
 }
 
 Oid
 sa_part_create_state(int id)
 {
-	OwnerSwitch save = enter_owner();
+	SaOwnerSwitch save;
 	char	   *name = state_name(id);
+	Oid			state;
 
+	sa_owner_enter_extension(&save);
 	sa_part_run(psprintf("CREATE TABLE stream_agg.%s (seq bigint NOT NULL, window_start bigint NOT NULL,"
 						 " window_end bigint NOT NULL, data bytea NOT NULL)"
 						 " WITH (toast_tuple_target = 8160, autovacuum_vacuum_scale_factor = 0.2)", name));
 	sa_part_run(psprintf("ALTER TABLE stream_agg.%s ALTER data SET STORAGE EXTERNAL", name));
-	leave_owner(save);
-	return get_relname_relid(name, get_namespace_oid(NAMESPACE, false));
+	state = get_relname_relid(name, get_namespace_oid(NAMESPACE, false));
+	sa_owner_keep_private(state);
+	sa_owner_leave(&save);
+	return state;
 }
 
 /* --- belonging, dropping, renaming --- */
@@ -219,8 +189,9 @@ void
 sa_part_rename_column(Oid definition, const char *from, const char *to)
 {
 	RenameStmt *rename = makeNode(RenameStmt);
-	OwnerSwitch save = enter_owner();
+	SaOwnerSwitch save;
 
+	sa_owner_enter_extension(&save);
 	rename->renameType = OBJECT_COLUMN;
 	rename->relationType = OBJECT_VIEW;
 	rename->relation = makeRangeVar(NAMESPACE, get_rel_name(definition), -1);
@@ -229,5 +200,5 @@ sa_part_rename_column(Oid definition, const char *from, const char *to)
 	rename->behavior = DROP_RESTRICT;
 	(void) renameatt(rename);
 	CommandCounterIncrement();
-	leave_owner(save);
+	sa_owner_leave(&save);
 }

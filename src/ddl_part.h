@@ -8,9 +8,6 @@
 #include "lib/stringinfo.h"
 #include "nodes/parsenodes.h"
 
-/* The owner of schema stream_agg, to whom the parts belong: what is in them is trusted. */
-extern Oid	sa_part_owner(void);
-
 /* The select list as ColumnDefs, under these names (of String) where there are any; they become the query's too. */
 extern List *sa_part_columns(Query *query, List *names);
 
@@ -18,7 +15,7 @@ extern List *sa_part_columns(Query *query, List *names);
 extern void sa_part_append_column(StringInfo sql, ColumnDef *column);
 
 /*
- * The definition, a view with these columns; and an empty state log.  Both are named by the id of view_config.
+ * Parts belong to the extension's owner: what is in them is trusted.  The definition, a view with these columns; and an empty state log.  Both are named by the id of view_config.
  * SPI must be connected, and search_path safe.
  */
 extern Oid	sa_part_create_definition(int id, List *columns, Query *query);

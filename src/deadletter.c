@@ -66,7 +66,7 @@ struct SaDeadLetter
 
 static int	dead_letter_limit = 100000;
 
-/* Letters kept per stream, as far as this process knows. */
+/* Letters kept per stream, as far as this process knows: not less, but those of dropped views may be gone. */
 typedef struct LetterCount
 {
 	Oid			stream;
@@ -373,6 +373,8 @@ sa_deadletter_write(Oid stream, List *letters)
 	entry->count += insert_letters(stream, letters);
 
 	/* A few more than needed at once, so that not every batch deletes. */
+	if (entry->count > dead_letter_limit)
+		entry->count = count_letters(stream);
 	if (entry->count > dead_letter_limit)
 	{
 		int64		excess = entry->count - dead_letter_limit + dead_letter_limit / 100;

@@ -31,7 +31,11 @@ extern SaDeadLetter *sa_deadletter_make(SaBatch *batch, int ordinal, Oid view, c
  */
 extern void sa_deadletter_write(Oid stream, List *letters);
 
-/* Delete those of a view (not those of the stream itself): its records will be read again. */
+/*
+ * Delete those of a view (not those of the stream itself): its records will be read again, or it is dropped, and the
+ * number of a relation that is gone becomes another's one day, or in another database after a restore, whose owner
+ * would see them.
+ */
 extern void sa_deadletter_delete(Oid stream, Oid view);
 
 /* Another process may have deleted letters of the stream: this one must count again. */

@@ -2,8 +2,8 @@
  * decode_sql.c
  *		What would become of a record: the decoder, for users to try.
  *
- * Whoever may SELECT from the stream may try; the decoder runs with the rights of the stream's owner, as it
- * does when the stream is read.
+ * Invariant: whoever may SELECT from the stream may try; what is the stream owner's (input functions, domain
+ * constraints, casts to json) runs with his rights, as it does when the stream is read, never the caller's.
  */
 #include "postgres.h"
 
@@ -87,11 +87,15 @@ set_value(SaRecord *record, bytea *value)
 	record->value_size = VARSIZE_ANY_EXHDR(value);
 }
 
-/* The event as json (jsonb would not take all that a column of type json may hold), or the error, into two columns. */
+/*
+ * The event as json (jsonb would not take all that a column of type json may hold), or the error, into two columns:
+ * under the caller's settings, but as the owner, who may have casts.
+ */
 static void
 describe(Relation stream, const SaDecoded *decoded, Datum *values, bool *nulls)
 {
 	HeapTuple	tuple;
+	SaOwnerSwitch save;
 
 	nulls[0] = decoded->error != NULL;
 	nulls[1] = decoded->error == NULL;
@@ -101,7 +105,9 @@ describe(Relation stream, const SaDecoded *decoded, Datum *values, bool *nulls)
 		return;
 	}
 	tuple = heap_form_tuple(RelationGetDescr(stream), decoded->values, decoded->nulls);
+	sa_owner_enter(&save, sa_owner_of(RelationGetRelid(stream)));
 	values[0] = DirectFunctionCall1(row_to_json, heap_copy_tuple_as_datum(tuple, RelationGetDescr(stream)));
+	sa_owner_leave(&save);
 }
 
 /* try_decode(stream, value, key, OUT event, OUT error); a tombstone has neither. */

@@ -54,6 +54,7 @@
 #include "compat.h"
 
 #include "catalog.h"
+#include "owner.h"
 #include "source_staged_segment.h"
 
 PG_FUNCTION_INFO_V1(sa_attach_restored);
@@ -172,17 +173,6 @@ sa_attach_restored(PG_FUNCTION_ARGS)
 
 /* ---------- creating, emptying, dropping ---------- */
 
-/* Who owns the segments: the owner of our catalog. */
-static Oid
-segment_owner(void)
-{
-	Relation	catalog = table_open(sa_catalog_relation("staged_segment"), AccessShareLock);
-	Oid			owner = catalog->rd_rel->relowner;
-
-	table_close(catalog, NoLock);
-	return owner;
-}
-
 static ColumnDef *
 make_column(const char *name, Oid type, int32 typmod, Oid collation)
 {
@@ -219,10 +209,10 @@ segment_statement(const char *name, TupleDesc desc)
 }
 
 static Oid
-create_table(CreateStmt *stmt, Oid owner)
+create_table(CreateStmt *stmt)
 {
 	static SaOptionNamespace namespaces[] = HEAP_RELOPT_NAMESPACES;
-	ObjectAddress address = DefineRelation(stmt, RELKIND_RELATION, owner, NULL, NULL);
+	ObjectAddress address = DefineRelation(stmt, RELKIND_RELATION, InvalidOid, NULL, NULL);
 	Datum		toast_options;
 
 	CommandCounterIncrement();
@@ -233,13 +223,12 @@ create_table(CreateStmt *stmt, Oid owner)
 }
 
 static Oid
-create_sequence(const char *name, Oid owner)
+create_sequence(const char *name)
 {
 	CreateSeqStmt *stmt = makeNode(CreateSeqStmt);
 	ObjectAddress address;
 
 	stmt->sequence = makeRangeVar(pstrdup("stream_agg"), pstrdup(name), -1);
-	stmt->ownerId = owner;
 	address = DefineSequence(make_parsestate(NULL), stmt);
 	CommandCounterIncrement();
 	return address.objectId;
@@ -252,28 +241,26 @@ create_sequence(const char *name, Oid owner)
 static Oid
 create_relation(const char *name, TupleDesc desc)
 {
-	Oid			owner = segment_owner();
 	bool		save_creating = creating_extension;
-	Oid			save_userid;
-	int			save_sec_context;
+	SaOwnerSwitch save;
 	Oid			relid;
 
-	GetUserIdAndSecContext(&save_userid, &save_sec_context);
-	SetUserIdAndSecContext(owner, save_sec_context | SECURITY_LOCAL_USERID_CHANGE);
+	sa_owner_enter_extension(&save);
 	creating_extension = false;
 	PG_TRY();
 	{
 		if (desc != NULL)
-			relid = create_table(segment_statement(name, desc), owner);
+			relid = create_table(segment_statement(name, desc));
 		else
-			relid = create_sequence(name, owner);
+			relid = create_sequence(name);
 	}
 	PG_FINALLY();
 	{
 		creating_extension = save_creating;
 	}
 	PG_END_TRY();
-	SetUserIdAndSecContext(save_userid, save_sec_context);
+	sa_owner_keep_private(relid);
+	sa_owner_leave(&save);
 	return relid;
 }
 
