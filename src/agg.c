@@ -12,6 +12,7 @@
 #include "catalog/pg_aggregate.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
+#include "common/hashfn.h"
 #include "access/transam.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
@@ -51,6 +52,7 @@ struct SaAgg
 	Datum		init;
 	bool		init_isnull;
 	bool		value_is_state;
+	uint64		shape;			/* of the state's type, or of what an internal state is made from */
 	SaCodec		codec;			/* of transtype, unless internal */
 	FunctionCallInfo call;		/* for the transition function */
 };
@@ -187,6 +189,28 @@ load_functions(SaAgg *agg, Form_pg_aggregate form, Oid *inputs, int ninputs)
 		sa_codec_init(&agg->codec, agg->transtype, cxt);
 }
 
+/* The state's own type is among them, or made of them. */
+static uint64
+shape_of_state(Aggref *aggref)
+{
+	Oid			types[FUNC_MAX_ARGS];
+	int			n = get_aggregate_argtypes(aggref, types);
+	HeapTuple	tuple;
+	Oid			transtype = lookup(aggref->aggfnoid, &tuple)->aggtranstype;
+	uint64		shape;
+
+	ReleaseSysCache(tuple);
+	shape = sa_codec_shape(resolve_aggregate_transtype(aggref->aggfnoid, transtype, types, n));
+	for (int i = 0; i < n; i++)
+	{
+		uint64		argument = sa_codec_shape(types[i]);
+
+		if (argument != 0)
+			shape = hash_combine64(shape, argument);
+	}
+	return shape;
+}
+
 SaAgg *
 sa_agg_create(Aggref *aggref, List *columns, AttrNumber filter)
 {
@@ -198,6 +222,7 @@ sa_agg_create(Aggref *aggref, List *columns, AttrNumber filter)
 	ListCell   *lc;
 
 	check_rights(aggref->aggfnoid, form);
+	agg->shape = shape_of_state(aggref);
 	agg->ref = copyObject(aggref);
 	agg->filter = filter;
 	foreach(lc, columns)
@@ -216,6 +241,24 @@ sa_agg_create(Aggref *aggref, List *columns, AttrNumber filter)
 	agg->call = palloc0(SizeForFunctionCallInfo(agg->nargs + 1));
 	ReleaseSysCache(tuple);
 	return agg;
+}
+
+Oid
+sa_agg_state_type(const SaAgg *agg)
+{
+	return agg->transtype;
+}
+
+bool
+sa_agg_same_shape(const SaAgg *agg, const SaAgg *other)
+{
+	return agg->shape == other->shape;
+}
+
+bool
+sa_agg_keeps_shape(const SaAgg *agg)
+{
+	return agg->shape == 0 || agg->shape == shape_of_state(agg->ref);
 }
 
 bool

@@ -33,6 +33,12 @@ extern SaAgg *sa_agg_create(Aggref *aggref, List *columns, AttrNumber filter);
 /* True when the final value is the transition state, so that a result column can hold it. */
 extern bool sa_agg_value_is_state(const SaAgg *agg);
 
+extern Oid	sa_agg_state_type(const SaAgg *agg);
+
+/* Do states in memory still look like what their types say now?  (sa_codec_shape)  And alike for both? */
+extern bool sa_agg_keeps_shape(const SaAgg *agg);
+extern bool sa_agg_same_shape(const SaAgg *agg, const SaAgg *other);
+
 extern SaAggRun *sa_agg_run_create(MemoryContext cxt);
 
 /* Calls from here on allocate states in this context. */

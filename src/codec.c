@@ -10,12 +10,15 @@
 
 #include "access/htup_details.h"
 #include "catalog/pg_type.h"
+#include "common/hashfn.h"
 #include "libpq/pqformat.h"
+#include "miscadmin.h"
 #include "port/pg_bswap.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
+#include "utils/typcache.h"
 
 #include "codec.h"
 
@@ -78,6 +81,39 @@ sa_codec_init(SaCodec *codec, Oid type, MemoryContext cxt)
 	fmgr_info_cxt(codec->kind == SA_CODEC_BINARY ? form->typsend : form->typoutput, &codec->write, cxt);
 	fmgr_info_cxt(codec->kind == SA_CODEC_BINARY ? form->typreceive : form->typinput, &codec->read, cxt);
 	ReleaseSysCache(tuple);
+}
+
+/* Shapes of the columns of a composite type, and of the type itself. */
+static uint64
+shape_of_columns(Oid type)
+{
+	TupleDesc	desc = lookup_rowtype_tupdesc(type, -1);
+	uint64		shape = assign_record_type_identifier(type, -1);
+
+	for (int i = 0; i < desc->natts; i++)
+		if (!TupleDescAttr(desc, i)->attisdropped)
+			shape = hash_combine64(shape, sa_codec_shape(TupleDescAttr(desc, i)->atttypid));
+	ReleaseTupleDesc(desc);
+	return shape;
+}
+
+uint64
+sa_codec_shape(Oid type)
+{
+	check_stack_depth();
+	type = getBaseType(type);
+	switch (get_typtype(type))
+	{
+		case TYPTYPE_COMPOSITE:
+			return shape_of_columns(type);
+		case TYPTYPE_RANGE:
+			return sa_codec_shape(get_range_subtype(type));
+		case TYPTYPE_MULTIRANGE:
+			return sa_codec_shape(get_multirange_range(type));
+		default:
+			type = get_element_type(type);
+			return OidIsValid(type) ? sa_codec_shape(type) : 0;
+	}
 }
 
 static void

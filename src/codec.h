@@ -31,6 +31,12 @@ typedef struct SaCodec
 	FmgrInfo	read;
 } SaCodec;
 
+/*
+ * A number that changes when what values of this type look like in memory does, because the columns of a composite
+ * type in it have changed; 0 for most types, which never do.
+ */
+extern uint64 sa_codec_shape(Oid type);
+
 /* Functions are looked up in cxt. */
 extern void sa_codec_init(SaCodec *codec, Oid type, MemoryContext cxt);
 

@@ -412,6 +412,7 @@ replace_query(Change *change, Query *query, List *names)
 	definition = sa_part_create_definition(id, change->columns, query);
 	change->from = sa_query_load(change->config->definition, change->config->view, GetUserId());
 	change->to = sa_query_load(definition, InvalidOid, GetUserId());
+	sa_result_check(change->from, change->config->view);
 	compare(change);
 	carry_over(change, definition, id);
 	tell(change);

@@ -158,25 +158,31 @@ sa_pipeline_close(SaView *view)
 	MemoryContextDelete(view->cxt);
 }
 
-/* Split the query and prepare state and result; as the owner, anew when there is another one. */
+/*
+ * Split the query and prepare state and result; as the owner, anew when there is another one or his rights may
+ * have changed.  When he has not all it takes, everything stays as it was.
+ */
 static void
 load_view(SaView *view)
 {
-	MemoryContext old;
+	SaQuery    *query;
+	SaResult   *result;
 
-	if (view->result && view->owner == GetUserId())
+	if (view->result && view->owner == GetUserId() && !view->query->outdated &&
+		(view->state == NULL || sa_state_keeps_shape(view->state)))
 		return;
-	unload_view(view);
-	view->owner = GetUserId();
-	old = MemoryContextSwitchTo(view->cxt);
-	view->query = sa_query_load(view->config->definition, view->config->view, view->owner);
+	query = sa_query_load(view->config->definition, view->config->view, GetUserId());
+	result = sa_result_create(query, view->config->view, query->cxt);
 	if (view->state)
-		sa_state_set_query(view->state, view->query);
-	else if (!view->query->transform)
-		view->state = sa_state_create(view->query, view->options.output_mode, view->config->view, view->config->state,
+		sa_state_set_query(view->state, query);
+	else if (!query->transform)
+		view->state = sa_state_create(query, view->options.output_mode, view->config->view, view->config->state,
 									  view->cxt);
-	view->result = sa_result_create(view->query, view->config->view, view->cxt);
-	MemoryContextSwitchTo(old);
+	MemoryContextSetParent(query->cxt, view->cxt);
+	unload_view(view);
+	view->query = query;
+	view->result = result;
+	view->owner = GetUserId();
 }
 
 /* --- one row from the query --- */
@@ -520,6 +526,7 @@ run_as_owner(Part *part, int lo, int hi)
 
 	part->writing = false;
 	load_view(view);
+	sa_result_check(view->query, view->config->view);
 	if (view->state)
 		sa_state_begin(view->state, view->floor);
 	if (view->query->transform && part->kind == RUN_ALL)
@@ -649,10 +656,12 @@ may_pass(ErrorData *error)
 	}
 }
 
+/* A right that is missing is the owner's trouble, which keeping its events aside would hide. */
 static bool
 is_querys_fault(Part *part)
 {
-	return part->error != NULL && !part->writing && !may_pass(part->error);
+	return part->error != NULL && !part->writing && !may_pass(part->error) &&
+		part->error->sqlerrcode != ERRCODE_INSUFFICIENT_PRIVILEGE;
 }
 
 /* Events in [lo, hi) that the query's expressions fail for by themselves, found by halving. */

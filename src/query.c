@@ -1000,6 +1000,20 @@ unlink_query(void *arg)
 		*link = (*link)->next;
 }
 
+static void register_invalidation(void);
+
+/* From here on the query hears of changes, also of those while it is being split. */
+static void
+link_query(SaQuery *query)
+{
+	register_invalidation();
+	query->unlink.func = unlink_query;
+	query->unlink.arg = query;
+	MemoryContextRegisterResetCallback(query->cxt, &query->unlink);
+	query->next = all_queries;
+	all_queries = query;
+}
+
 SaQuery *
 sa_query_split(Query *original, ParseState *pstate)
 {
@@ -1011,6 +1025,8 @@ sa_query_split(Query *original, ParseState *pstate)
 
 	split.result = result;
 	result->cxt = cxt;
+	result->plan_cxt = AllocSetContextCreate(cxt, "stream_agg plan", ALLOCSET_DEFAULT_SIZES);
+	link_query(result);
 	check_shape(query, pstate);
 	sa_flatten_groups(query);
 	query->targetList = (List *) sa_flatten_join_aliases(query, (Node *) query->targetList);
@@ -1033,12 +1049,6 @@ sa_query_split(Query *original, ParseState *pstate)
 	result->results = palloc(sizeof(AttrNumber) * (result->nresults + 1));
 	for (int i = 0; i < result->nresults; i++)
 		result->results[i] = i + 1;
-	result->unlink.func = unlink_query;
-	result->unlink.arg = result;
-	MemoryContextRegisterResetCallback(cxt, &result->unlink);
-	result->next = all_queries;
-	result->plan_cxt = AllocSetContextCreate(cxt, "stream_agg plan", ALLOCSET_DEFAULT_SIZES);
-	all_queries = result;
 	MemoryContextSwitchTo(old);
 	return result;
 }
@@ -1165,6 +1175,17 @@ anything_changed(Datum arg, int cacheid, uint32 hashvalue)
 	mark_stale(InvalidOid);
 }
 
+/*
+ * What functions are and who may call them, and what roles may do and be: policies of row-level security are chosen
+ * by it, and rights to functions are looked at when a query is loaded.
+ */
+static void
+rights_changed(Datum arg, int cacheid, uint32 hashvalue)
+{
+	for (SaQuery *query = all_queries; query; query = query->next)
+		query->stale = query->outdated = true;
+}
+
 static void
 register_invalidation(void)
 {
@@ -1174,7 +1195,9 @@ register_invalidation(void)
 		return;
 	done = true;
 	CacheRegisterRelcacheCallback(relation_changed, (Datum) 0);
-	CacheRegisterSyscacheCallback(PROCOID, object_changed, (Datum) 0);
+	CacheRegisterSyscacheCallback(PROCOID, rights_changed, (Datum) 0);
+	CacheRegisterSyscacheCallback(AUTHOID, rights_changed, (Datum) 0);
+	CacheRegisterSyscacheCallback(AUTHMEMMEMROLE, rights_changed, (Datum) 0);
 	CacheRegisterSyscacheCallback(TYPEOID, object_changed, (Datum) 0);
 	CacheRegisterSyscacheCallback(OPEROID, anything_changed, (Datum) 0);
 	CacheRegisterSyscacheCallback(AMOPOPID, anything_changed, (Datum) 0);
@@ -1189,7 +1212,6 @@ make_plan(SaQuery *query)
 	Query	   *copy;
 	PlannedStmt *plan;
 
-	register_invalidation();
 	query->stale = false;
 	query->plan = NULL;
 	copy = copyObject(query->below);

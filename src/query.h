@@ -74,6 +74,7 @@ typedef struct SaQuery
 	PlannedStmt *plan;
 	MemoryContext plan_cxt;
 	bool		stale;
+	bool		outdated;		/* functions or rights may have changed: to be loaded anew */
 	struct SaQuery *next;		/* list of all, for invalidation */
 	MemoryContextCallback unlink;	/* takes it off that list */
 } SaQuery;

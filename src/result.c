@@ -18,9 +18,11 @@
 #include "executor/nodeModifyTable.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
 #include "rewrite/rewriteHandler.h"
 #include "storage/bufmgr.h"
+#include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -95,6 +97,36 @@ sa_result_create(SaQuery *query, Oid relid, MemoryContext parent)
 	}
 	MemoryContextSwitchTo(old);
 	return result;
+}
+
+/* The type of a column of the select list. */
+static Oid
+type_of_column(const SaQuery *query, int i)
+{
+	TargetEntry *tle = query->transform ? list_nth(query->below->targetList, i + 1) : list_nth(query->targets, i);
+
+	return exprType((Node *) tle->expr);
+}
+
+void
+sa_result_check(const SaQuery *query, Oid relid)
+{
+	Relation	rel = table_open(relid, RowExclusiveLock);
+	TupleDesc	desc = RelationGetDescr(rel);
+
+	for (int i = 0; i < query->nresults; i++)
+	{
+		AttrNumber	attr = query->results[i];
+		Oid			type = type_of_column(query, i);
+
+		if (attr > desc->natts || TupleDescAttr(desc, attr - 1)->attisdropped || TupleDescAttr(desc, attr - 1)->atttypid != type)
+			ereport(ERROR,
+					(errcode(ERRCODE_DATATYPE_MISMATCH),
+					 errmsg("column %d of result table \"%s\" is not of type %s any more", attr,
+							RelationGetRelationName(rel), format_type_be(type)),
+					 errhint("Change its type back and resume the view, or drop the view and create it anew.")));
+	}
+	table_close(rel, NoLock);
 }
 
 void

@@ -13,6 +13,12 @@ typedef struct SaResult SaResult;
 extern SaResult *sa_result_create(SaQuery *query, Oid relid, MemoryContext parent);
 extern void sa_result_free(SaResult *result);
 
+/*
+ * The table still has the view's columns, from here to the end of the transaction.  DDL that would change them is
+ * refused by name, and names can be made to change between that and the lock.
+ */
+extern void sa_result_check(const SaQuery *query, Oid relid);
+
 /* Open the table, its indexes and triggers for a batch; in the view's own part of the transaction. */
 extern void sa_result_begin(SaResult *result);
 

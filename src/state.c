@@ -186,33 +186,6 @@ sa_state_needs_log(SaQuery *query, SaOutputMode mode)
 	return false;
 }
 
-void
-sa_state_set_query(SaState *state, SaQuery *query)
-{
-	MemoryContext old = MemoryContextSwitchTo(query->cxt);
-
-	if (state->query && (query->nkeys != state->nkeys || query->naggs != state->naggs))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("the definition of the continuous view has changed its columns")));
-	state->query = query;
-	state->nkeys = query->nkeys;
-	state->naggs = query->naggs;
-	state->any_in_result = false;
-	state->keys = palloc0(sizeof(KeyInfo) * (query->nkeys + 1));
-	for (int i = 0; i < query->nkeys; i++)
-		init_key(&state->keys[i], &query->keys[i], query->cxt);
-	state->aggs = palloc0(sizeof(SaAgg *) * (query->naggs + 1));
-	state->in_result = palloc0(sizeof(bool) * (query->naggs + 1));
-	for (int i = 0; i < query->naggs; i++)
-	{
-		state->aggs[i] = create_agg(query, i);
-		state->in_result[i] = sa_query_agg_in_result(query, state->aggs[i], i, state->mode);
-		state->any_in_result |= state->in_result[i];
-	}
-	MemoryContextSwitchTo(old);
-}
-
 /* Forget everything in memory. */
 static void
 start_over(SaState *state)
@@ -224,6 +197,62 @@ start_over(SaState *state)
 	state->nwindows = 0;
 	state->ntouched = 0;
 	state->recovered = false;
+}
+
+static void
+refuse_query(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("the definition of the continuous view has changed its columns or states")));
+}
+
+void
+sa_state_set_query(SaState *state, SaQuery *query)
+{
+	MemoryContext old = MemoryContextSwitchTo(query->cxt);
+	KeyInfo    *keys = palloc0(sizeof(KeyInfo) * (query->nkeys + 1));
+	SaAgg	  **aggs = palloc0(sizeof(SaAgg *) * (query->naggs + 1));
+	bool	   *in_result = palloc0(sizeof(bool) * (query->naggs + 1));
+	bool		same_shapes = true;
+
+	if (state->query && (query->nkeys != state->nkeys || query->naggs != state->naggs))
+		refuse_query();
+	for (int i = 0; i < query->nkeys; i++)
+		init_key(&keys[i], &query->keys[i], query->cxt);
+	for (int i = 0; i < query->naggs; i++)
+	{
+		aggs[i] = create_agg(query, i);
+		in_result[i] = sa_query_agg_in_result(query, aggs[i], i, state->mode);
+		if (state->query == NULL)
+			continue;
+		if (sa_agg_state_type(aggs[i]) != sa_agg_state_type(state->aggs[i]))
+			refuse_query();		/* the states at hand would be taken for what they are not */
+		same_shapes &= sa_agg_same_shape(aggs[i], state->aggs[i]);
+	}
+	MemoryContextSwitchTo(old);
+
+	/* Errors have left everything as it was. */
+	state->query = query;
+	state->nkeys = query->nkeys;
+	state->naggs = query->naggs;
+	state->keys = keys;
+	state->aggs = aggs;
+	state->in_result = in_result;
+	state->any_in_result = false;
+	for (int i = 0; i < query->naggs; i++)
+		state->any_in_result |= in_result[i];
+	if (!same_shapes)
+		start_over(state);		/* what is on disk is checked when it is read back */
+}
+
+bool
+sa_state_keeps_shape(const SaState *state)
+{
+	for (int i = 0; i < state->naggs; i++)
+		if (!sa_agg_keeps_shape(state->aggs[i]))
+			return false;
+	return true;
 }
 
 SaState *

@@ -54,8 +54,9 @@ typedef struct SaStateSize
 /* State of a view; log is InvalidOid where none is needed (see sa_state_needs_log). */
 extern SaState *sa_state_create(SaQuery *query, SaOutputMode mode, Oid result, Oid log, MemoryContext parent);
 
-/* The query was split again after an invalidation; its shape is the same. */
+/* The query was split again, as it must be when types of states have changed.  An error changes nothing. */
 extern void sa_state_set_query(SaState *state, SaQuery *query);
+extern bool sa_state_keeps_shape(const SaState *state);
 
 /* Whether a view of this query and mode needs a state log. */
 extern bool sa_state_needs_log(SaQuery *query, SaOutputMode mode);
@@ -66,10 +67,7 @@ extern bool sa_state_needs_log(SaQuery *query, SaOutputMode mode);
  */
 extern void sa_state_adopt(SaState *state, SaState *from, const int *keys, const int *aggs);
 
-/*
- * A batch begins.  Places on disk are checked to be valid still; when a table was rewritten, the state
- * is recovered first.
- */
+/* A batch begins.  Places on disk are checked to be valid; when a table was rewritten, the state is recovered first. */
 extern void sa_state_begin(SaState *state, TimestampTz floor);
 
 /* The window and group of a row from below; groups come into being here. */
