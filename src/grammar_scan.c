@@ -193,7 +193,7 @@ read_kind(Scan *scan, SaStatement *statement)
 static bool
 skip_modifier(Scan *scan)
 {
-	static const char *const modifiers[] = {"global", "local", "temp", "temporary", "unlogged", "recursive"};
+	static const char *const modifiers[] = {"global", "local", "temp", "temporary", "unlogged"};
 
 	for (size_t i = 0; i < lengthof(modifiers); i++)
 		if (skip_keyword(scan, modifiers[i]))
