@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 #
 # parse.sh: what the redirected parser costs. In one backend, alternately: raw parsing by the stock grammar and by the
-# server, and parsing, analysis and planning as a whole. Prints medians of many rounds; the last column is what counts.
+# server, and parsing, analysis and planning as a whole. Prints the least of many short rounds, as other processes
+# only ever add to a time; the last column is what counts.
 #
-#   test/bench/parse.sh [ROUNDS]           default 31
+#   test/bench/parse.sh [ROUNDS]           default 60
 #
 set -euo pipefail
 # shellcheck source=test/server.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../server.sh"
 
-rounds=${1:-31}
+rounds=${1:-60}
 
 measure() {
     psql -Xq -P footer=off -v ON_ERROR_STOP=1 -v rounds="$rounds" -f "$top/test/bench/parse.sql"
