@@ -459,7 +459,7 @@ sa_ddl_replace(CreateTableAsStmt *stmt, const char *query_string)
 	sa_slot_require();
 	(void) sa_catalog_relation("view_config");
 	check_statement(stmt);
-	view = RangeVarGetRelidExtended(stmt->into->rel, AccessExclusiveLock, 0, RangeVarCallbackOwnsTable, NULL);
+	view = RangeVarGetRelidExtended(stmt->into->rel, AccessExclusiveLock, 0, RangeVarCallbackOwnsRelation, NULL);
 	change.config = sa_catalog_view(view);
 	if (change.config == NULL)
 		ereport(ERROR,
