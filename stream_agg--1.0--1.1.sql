@@ -1,6 +1,9 @@
 /* stream_agg--1.0--1.1.sql */
 \echo Use "ALTER EXTENSION stream_agg UPDATE TO '1.1'" to load this file. \quit
 
+-- Names mean PostgreSQL's own objects here.
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 --
 -- Statements
 --
@@ -126,3 +129,4 @@ GRANT SELECT ON stream_agg.streams, stream_agg.views, stream_agg.progress, strea
 --
 -- Dump, restore, upgrade
 --
+COMMENT ON FUNCTION stream_agg.forget_database() IS 'trigger: a restored continuous view gets its parts back, and waits for resume()';

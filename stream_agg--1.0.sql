@@ -1,15 +1,34 @@
 /* stream_agg--1.0.sql */
 \echo Use "CREATE EXTENSION stream_agg" to load this file. \quit
 
+-- Names mean PostgreSQL's own objects here, whatever others may have created in the schema that is to hold
+-- the window functions.
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 -- Everything but the window functions lives in the fixed schema stream_agg.  The window functions go
 -- to the schema chosen at CREATE EXTENSION, so that they are called unqualified.
 DO $$
+DECLARE
+	nsp pg_namespace;
+	owner pg_roles;
 BEGIN
-	IF to_regnamespace('stream_agg') IS NULL THEN
+	SELECT * INTO nsp FROM pg_namespace WHERE nspname = 'stream_agg';
+	IF NOT FOUND THEN
 		CREATE SCHEMA stream_agg;
-	ELSIF (SELECT nspowner FROM pg_catalog.pg_namespace WHERE nspname = 'stream_agg') <> current_user::regrole THEN
-		RAISE EXCEPTION 'schema "stream_agg" exists and belongs to another user'
-			USING HINT = 'Drop or rename it first.';
+	ELSE
+		SELECT * INTO owner FROM pg_roles WHERE oid = nsp.nspowner;
+		IF owner.rolname <> current_user AND NOT owner.rolsuper THEN
+			RAISE EXCEPTION 'schema "stream_agg" exists and belongs to another user'
+				USING HINT = 'Drop or rename it first.';
+		END IF;
+		-- What is in there, or comes in later, could be taken for ours.
+		IF EXISTS (SELECT FROM pg_depend WHERE refclassid = 'pg_namespace'::regclass AND refobjid = nsp.oid
+				AND classid <> 'pg_extension'::regclass)
+			OR EXISTS (SELECT FROM aclexplode(nsp.nspacl) a WHERE a.privilege_type = 'CREATE' AND a.grantee <> nsp.nspowner)
+		THEN
+			RAISE EXCEPTION 'schema "stream_agg" exists, and is not empty or others may create objects in it'
+				USING HINT = 'Drop or rename it first.';
+		END IF;
 	END IF;
 	EXECUTE format('COMMENT ON SCHEMA stream_agg IS %L', 'Administration and tables of the stream_agg extension');
 END

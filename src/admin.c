@@ -40,6 +40,7 @@
 #include "ddl_part.h"
 #include "option.h"
 #include "owner.h"
+#include "parts.h"
 #include "query.h"
 #include "slot.h"
 #include "state.h"
@@ -63,14 +64,17 @@ Datum
 sa_guard(PG_FUNCTION_ARGS)
 {
 	TriggerData *data = (TriggerData *) fcinfo->context;
+	SaViewConfig *config;
 
 	if (!CALLED_AS_TRIGGER(fcinfo))
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("stream_agg.guard() must be called as a trigger")));
-	if (sa_ddl_guard_is_open(RelationGetRelid(data->tg_relation)) ||
-		!sa_catalog_exists() || sa_catalog_view(RelationGetRelid(data->tg_relation)) == NULL)
-		return PointerGetDatum(NULL);	/* restored without its view: an ordinary table */
+	if (sa_ddl_guard_is_open(RelationGetRelid(data->tg_relation)))
+		return PointerGetDatum(NULL);
+	config = sa_catalog_exists() ? sa_catalog_view(RelationGetRelid(data->tg_relation)) : NULL;
+	if (config == NULL || config->database != MyDatabaseId)
+		return PointerGetDatum(NULL);	/* restored, without its view or not yet resumed: a restore may write to it */
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("cannot change continuous view \"%s\" directly", RelationGetRelationName(data->tg_relation)),
@@ -118,11 +122,13 @@ sa_admin_view(Oid relid)
 	return config;
 }
 
-/* The same with its table locked; who waited for the lock may meanwhile have lost his right. */
-static SaViewConfig *
-lock_view(Oid relid, LOCKMODE lockmode)
+/* The same, with the result table locked before the configuration is read. */
+SaViewConfig *
+sa_admin_lock_view(Oid relid, LOCKMODE lockmode, const char *what)
 {
-	(void) sa_admin_view(relid);
+	if (what)
+		PreventCommandDuringRecovery(what);
+	(void) sa_admin_view(relid);	/* before waiting for a lock that is not the caller's to have */
 	LockRelationOid(relid, lockmode);
 	return sa_admin_view(relid);
 }
@@ -132,7 +138,7 @@ Datum
 sa_pause(PG_FUNCTION_ARGS)
 {
 	/* Waits for the batch at hand, and keeps the next one waiting for this commit. */
-	SaViewConfig *config = lock_view(PG_GETARG_OID(0), ShareRowExclusiveLock);
+	SaViewConfig *config = sa_admin_lock_view(PG_GETARG_OID(0), ShareRowExclusiveLock, "stream_agg.pause()");
 
 	sa_catalog_set_status(config->view, SA_STATUS_PAUSED, NULL);
 	sa_slot_want_at_commit(config->stream);
@@ -144,11 +150,11 @@ Datum
 sa_resume(PG_FUNCTION_ARGS)
 {
 	/* Locked, so that the worker is not just writing the status. */
-	SaViewConfig *config = lock_view(PG_GETARG_OID(0), ShareRowExclusiveLock);
+	SaViewConfig *config = sa_admin_lock_view(PG_GETARG_OID(0), ShareRowExclusiveLock, "stream_agg.resume()");
 
 	sa_slot_require();
-	sa_part_bind(config->definition, config->view);	/* a restore knows nothing of them */
-	sa_part_bind(config->state, config->view);
+	sa_parts_attach(config);	/* a restore knows nothing of them */
+	sa_parts_guard(config->view);
 	sa_catalog_set_status(config->view, SA_STATUS_RUNNING, NULL);
 	sa_slot_want_at_commit(config->stream);
 	PG_RETURN_VOID();
@@ -158,7 +164,7 @@ sa_resume(PG_FUNCTION_ARGS)
 Datum
 sa_drop_view(PG_FUNCTION_ARGS)
 {
-	SaViewConfig *config = lock_view(PG_GETARG_OID(0), AccessExclusiveLock);
+	SaViewConfig *config = sa_admin_lock_view(PG_GETARG_OID(0), AccessExclusiveLock, "stream_agg.drop_view()");
 	ObjectAddress address;
 
 	if (!owns(config->view))
@@ -340,7 +346,7 @@ explain_view(ReturnSetInfo *rsinfo, SaViewConfig *config)
 Datum
 sa_explain(PG_FUNCTION_ARGS)
 {
-	SaViewConfig *config = lock_view(PG_GETARG_OID(0), AccessShareLock);
+	SaViewConfig *config = sa_admin_lock_view(PG_GETARG_OID(0), AccessShareLock, NULL);
 	SaOwnerSwitch save;
 
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
@@ -453,7 +459,24 @@ sa_usecs(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(PG_GETARG_INT64(0));
 }
 
-/* BEFORE INSERT on view_config: what came in through COPY belongs to another database, until resumed. */
+/* What a row of view_config that is being inserted says, as far as its parts go. */
+static void
+attach_restored_parts(TriggerData *data)
+{
+	TupleDesc	desc = RelationGetDescr(data->tg_relation);
+	SaViewConfig config = {0};
+	bool		isnull;
+
+	config.view = DatumGetObjectId(SPI_getbinval(data->tg_trigtuple, desc, SPI_fnumber(desc, "view"), &isnull));
+	config.definition = DatumGetObjectId(SPI_getbinval(data->tg_trigtuple, desc, SPI_fnumber(desc, "definition"), &isnull));
+	config.state = DatumGetObjectId(SPI_getbinval(data->tg_trigtuple, desc, SPI_fnumber(desc, "state"), &isnull));
+	sa_parts_attach(&config);
+}
+
+/*
+ * BEFORE INSERT on view_config: what came in through COPY belongs to another database, until resumed; so that it
+ * can be dropped before, its parts are attached.
+ */
 Datum
 sa_forget_database(PG_FUNCTION_ARGS)
 {
@@ -468,6 +491,7 @@ sa_forget_database(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("stream_agg.forget_database() must be called as a trigger of view_config")));
+	attach_restored_parts(data);
 	column = SPI_fnumber(data->tg_relation->rd_att, "database");
 	return PointerGetDatum(heap_modify_tuple_by_cols(data->tg_trigtuple, data->tg_relation->rd_att, 1, &column, &value,
 													 &isnull));

@@ -6,11 +6,18 @@
 #define SA_ADMIN_H
 
 #include "catalog.h"
+#include "storage/lockdefs.h"
 
 /*
  * Configuration of the continuous view with this result table; errors when it is none, or the current user
  * neither owns it nor administers stream_agg.
  */
 extern SaViewConfig *sa_admin_view(Oid relid);
+
+/*
+ * The same, locked for the function of this name, which is not for standbys (NULL: it is); the configuration is read under the lock,
+ * so that the caller had still the right to it then.
+ */
+extern SaViewConfig *sa_admin_lock_view(Oid relid, LOCKMODE lockmode, const char *what);
 
 #endif							/* SA_ADMIN_H */

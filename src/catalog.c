@@ -5,6 +5,10 @@
  * Invariant: a view's row in view_config and its rows in view_position change only in the transaction
  * that changes what they speak of.  Rows are found through primary keys; locks are RowExclusiveLock, kept
  * to the end of the transaction.
+ *
+ * The library may be of another version than the SQL objects, for as long as ALTER EXTENSION UPDATE or a
+ * restart of the server is due.  Later versions only add columns, at the end: rows are read whatever their
+ * number, as commands that have nothing to do with us pass by here too, and written only when it is ours.
  */
 #include "postgres.h"
 
@@ -17,6 +21,7 @@
 #include "catalog/indexing.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_extension.h"
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
 #include "commands/sequence.h"
@@ -73,6 +78,7 @@ typedef struct KnownRelation
 
 static KnownRelation known[16];
 static int	nknown = 0;
+static bool version_known = false;	/* the SQL objects are not newer than the library */
 
 static void
 forget_known(Datum arg, Oid relid)
@@ -81,6 +87,7 @@ forget_known(Datum arg, Oid relid)
 		if (!OidIsValid(relid) || known[i].relid == relid)
 		{
 			nknown = 0;
+			version_known = false;
 			return;
 		}
 }
@@ -129,17 +136,109 @@ sa_catalog_exists(void)
 	return OidIsValid(find_relation("view_config"));
 }
 
+/* --- versions --- */
+
+/* The version of the SQL objects; NULL: there are none. */
+static char *
+installed_version(void)
+{
+	Relation	rel = table_open(ExtensionRelationId, AccessShareLock);
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	char	   *version = NULL;
+
+	ScanKeyInit(&key, Anum_pg_extension_extname, BTEqualStrategyNumber, F_NAMEEQ, CStringGetDatum("stream_agg"));
+	scan = systable_beginscan(rel, ExtensionNameIndexId, true, NULL, 1, &key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+	{
+		bool		isnull;
+		Datum		value = heap_getattr(tuple, Anum_pg_extension_extversion, RelationGetDescr(rel), &isnull);
+
+		version = TextDatumGetCString(value);
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return version;
+}
+
+/* Like strcmp, number by number. */
+static int
+compare_versions(const char *a, const char *b)
+{
+	while (*a || *b)
+	{
+		char	   *end_a;
+		char	   *end_b;
+		long		x = strtol(a, &end_a, 10);
+		long		y = strtol(b, &end_b, 10);
+
+		if (x != y)
+			return x < y ? -1 : 1;
+		if (end_a == a && end_b == b)
+			return strcmp(a, b);
+		a = *end_a == '.' ? end_a + 1 : end_a;
+		b = *end_b == '.' ? end_b + 1 : end_b;
+	}
+	return 0;
+}
+
+static void
+refuse_newer(const char *version)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("extension \"stream_agg\" is of version %s here, and its library of version %s", version, SA_VERSION),
+			 errhint("Install the library of version %s and restart the server.", version)));
+}
+
+static void
+refuse_older(const char *version)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("extension \"stream_agg\" is of version %s here, and its library of version %s", version, SA_VERSION),
+			 errhint("Run ALTER EXTENSION stream_agg UPDATE.")));
+}
+
+/* Is the library able to write the rows of this table? */
+static void
+check_columns(Relation rel, int natts)
+{
+	if (RelationGetNumberOfAttributes(rel) < natts)
+		refuse_older(installed_version());
+	if (RelationGetNumberOfAttributes(rel) > natts)
+		refuse_newer(installed_version());
+}
+
+/* Is the extension here, and not newer than the library? */
+bool
+sa_catalog_usable(void)
+{
+	return sa_catalog_exists() && compare_versions(installed_version(), SA_VERSION) <= 0;
+}
+
 Oid
 sa_catalog_relation(const char *name)
 {
 	Oid			relid = find_relation(name);
+	const char *version;
 
-	if (!OidIsValid(relid))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("extension \"stream_agg\" is not installed in this database"),
-				 errhint("Use CREATE EXTENSION stream_agg.")));
-	return relid;
+	if (OidIsValid(relid) && version_known)
+		return relid;
+	version = installed_version();
+	if (version != NULL && compare_versions(version, SA_VERSION) > 0)
+		refuse_newer(version);
+	version_known = OidIsValid(relid);
+	if (version_known)
+		return relid;
+	if (version != NULL && compare_versions(version, SA_VERSION) < 0)
+		refuse_older(version);
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("extension \"stream_agg\" is not installed in this database"),
+			 errhint("Use CREATE EXTENSION stream_agg.")));
 }
 
 int
@@ -154,9 +253,11 @@ static SaViewConfig *
 read_view(HeapTuple tuple, TupleDesc desc)
 {
 	SaViewConfig *config = palloc0(sizeof(SaViewConfig));
-	Datum		values[Natts_view];
-	bool		nulls[Natts_view];
+	int			natts = Max(desc->natts, Natts_view);
+	Datum	   *values = palloc(sizeof(Datum) * natts);
+	bool	   *nulls = palloc(sizeof(bool) * natts);
 
+	memset(nulls, true, sizeof(bool) * natts);	/* columns that an older version has not */
 	heap_deform_tuple(tuple, desc, values, nulls);
 	config->id = DatumGetInt32(values[Anum_view_id - 1]);
 	config->view = DatumGetObjectId(values[Anum_view_view - 1]);
@@ -171,19 +272,26 @@ read_view(HeapTuple tuple, TupleDesc desc)
 		config->message = TextDatumGetCString(values[Anum_view_message - 1]);
 	config->options = sa_option_untransform(values[Anum_view_options - 1]);
 	config->settings = sa_option_untransform(values[Anum_view_settings - 1]);
+	pfree(values);
+	pfree(nulls);
 	return config;
 }
 
-/* Rows of view_config with this value in this column (0: all), as SaViewConfig. */
+/*
+ * Rows of view_config with this value in this column (0: all), as SaViewConfig.  There is no check of
+ * versions: every DROP and ALTER TABLE of the database comes by here.
+ */
 static List *
 scan_views(AttrNumber attr, Oid value)
 {
-	Relation	rel = table_open(sa_catalog_relation("view_config"), AccessShareLock);
+	Oid			relid = find_relation("view_config");
+	Relation	rel;
 	List	   *result = NIL;
 	ScanKeyData key;
 	SysScanDesc scan;
 	HeapTuple	tuple;
 
+	rel = table_open(OidIsValid(relid) ? relid : sa_catalog_relation("view_config"), AccessShareLock);
 	if (attr != 0)
 		ScanKeyInit(&key, attr, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(value));
 	scan = systable_beginscan(rel, InvalidOid, false, NULL, attr != 0 ? 1 : 0, &key);
@@ -218,14 +326,18 @@ sa_catalog_views(Oid stream)
 }
 
 List *
+sa_catalog_all_views(void)
+{
+	return sa_catalog_exists() ? scan_views(0, InvalidOid) : NIL;
+}
+
+List *
 sa_catalog_running_streams(void)
 {
 	List	   *result = NIL;
 	ListCell   *lc;
 
-	if (!sa_catalog_exists())
-		return NIL;
-	foreach(lc, scan_views(0, InvalidOid))
+	foreach(lc, sa_catalog_all_views())
 	{
 		SaViewConfig *config = lfirst(lc);
 
@@ -243,6 +355,7 @@ sa_catalog_insert_view(const SaViewConfig *config)
 	bool		nulls[Natts_view] = {0};
 	HeapTuple	tuple;
 
+	check_columns(rel, Natts_view);
 	values[Anum_view_id - 1] = Int32GetDatum(config->id);
 	values[Anum_view_view - 1] = ObjectIdGetDatum(config->view);
 	values[Anum_view_definition - 1] = ObjectIdGetDatum(config->definition);
@@ -288,6 +401,7 @@ sa_catalog_set_status(Oid view, const char *status, const char *message)
 	bool		nulls[Natts_view] = {0};
 	bool		replace[Natts_view] = {0};
 
+	check_columns(rel, Natts_view);
 	if (HeapTupleIsValid(tuple))
 	{
 		values[Anum_view_status - 1] = CStringGetTextDatum(status);
@@ -336,9 +450,11 @@ sa_catalog_positions(int view_id)
 	Relation	rel = table_open(sa_catalog_relation("view_position"), AccessShareLock);
 	List	   *result = NIL;
 	ScanKeyData keys[3];
-	SysScanDesc scan = begin_positions(rel, view_id, NULL, 0, keys);
+	SysScanDesc scan;
 	HeapTuple	tuple;
 
+	check_columns(rel, Natts_pos);
+	scan = begin_positions(rel, view_id, NULL, 0, keys);
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
 		SaViewPosition *pos = palloc0(sizeof(SaViewPosition));

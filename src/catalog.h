@@ -11,6 +11,8 @@
 #include "nodes/pg_list.h"
 #include "option.h"
 
+#define SA_VERSION "1.1"		/* of the library; that of the SQL objects that go with it */
+
 /* What became of the records read, each counted once (DESIGN.md 2.4); late_windows counts pairs. */
 typedef enum SaCounter
 {
@@ -68,9 +70,13 @@ extern Oid	sa_catalog_relation(const char *name);
 /* False where the extension is not installed in this database. */
 extern bool sa_catalog_exists(void);
 
+/* False where it is of a version newer than the library, too. */
+extern bool sa_catalog_usable(void);
+
 /* In CurrentMemoryContext; NULL when there is none. */
 extern SaViewConfig *sa_catalog_view(Oid view);
 extern List *sa_catalog_views(Oid stream);	/* of SaViewConfig, by id */
+extern List *sa_catalog_all_views(void);	/* likewise, in no order; NIL without the extension */
 
 /* Streams that have a view running (or failed, or paused) in this database. */
 extern List *sa_catalog_running_streams(void);

@@ -37,15 +37,6 @@ PG_FUNCTION_INFO_V1(sa_reset);
 PG_FUNCTION_INFO_V1(sa_seek);
 PG_FUNCTION_INFO_V1(sa_swap);
 
-/* The caller's view, locked against its worker and everybody else. */
-static SaViewConfig *
-lock_view(Oid relid)
-{
-	(void) sa_admin_view(relid);	/* before waiting for a lock that is not the caller's to have */
-	LockRelationOid(relid, AccessExclusiveLock);
-	return sa_admin_view(relid);
-}
-
 /* Under a new id, what workers hold of the view in memory is out of date. */
 static void
 renew(SaViewConfig *config)
@@ -121,7 +112,7 @@ reset_positions(const SaViewConfig *config)
 Datum
 sa_reset(PG_FUNCTION_ARGS)
 {
-	SaViewConfig *config = lock_view(PG_GETARG_OID(0));
+	SaViewConfig *config = sa_admin_lock_view(PG_GETARG_OID(0), AccessExclusiveLock, "stream_agg.reset()");
 
 	empty_result(config->view);
 	empty(config->state);
@@ -230,7 +221,7 @@ read_places(const SaViewConfig *config, const char *text, List *positions)
 Datum
 sa_seek(PG_FUNCTION_ARGS)
 {
-	SaViewConfig *config = lock_view(PG_GETARG_OID(0));
+	SaViewConfig *config = sa_admin_lock_view(PG_GETARG_OID(0), AccessExclusiveLock, "stream_agg.seek()");
 	List	   *positions = sa_catalog_positions(config->id);
 	ListCell   *lc;
 
@@ -285,14 +276,10 @@ sa_swap(PG_FUNCTION_ARGS)
 	char	   *name_a;
 	char	   *name_b;
 
-	(void) sa_admin_view(a);
-	(void) sa_admin_view(b);
+	(void) sa_admin_lock_view(Min(a, b), AccessExclusiveLock, "stream_agg.swap()");
+	(void) sa_admin_lock_view(Max(a, b), AccessExclusiveLock, "stream_agg.swap()");
 	check_owner(a);
 	check_owner(b);
-	LockRelationOid(Min(a, b), AccessExclusiveLock);
-	LockRelationOid(Max(a, b), AccessExclusiveLock);
-	(void) sa_admin_view(a);
-	(void) sa_admin_view(b);
 	check_same_schema(a, b);
 	if (a == b)
 		PG_RETURN_VOID();

@@ -178,9 +178,9 @@ before_command(Node *stmt, const char *query_string)
 	}
 }
 
-/* What a prepared transaction wanted of the workers is not known any more: look at every stream anew. */
+/* What a prepared transaction wanted of the workers is not known any more, say: look at every stream anew. */
 static void
-wake_prepared(void)
+wake_all(void)
 {
 	ListCell   *lc;
 
@@ -203,9 +203,16 @@ after_command(Node *stmt)
 			sa_ddl_alter_renamed((RenameStmt *) stmt);
 			sa_ddl_stream_renamed((RenameStmt *) stmt);
 			break;
+		case T_AlterDatabaseStmt:
+			sa_slot_look_at_commit();	/* it may allow workers again */
+			break;
+		case T_AlterExtensionStmt:
+			if (strcmp(((AlterExtensionStmt *) stmt)->extname, "stream_agg") == 0)
+				wake_all();		/* workers may have waited for newer objects */
+			break;
 		case T_TransactionStmt:
 			if (((TransactionStmt *) stmt)->kind == TRANS_STMT_COMMIT_PREPARED)
-				wake_prepared();
+				wake_all();
 			break;
 		default:
 			break;

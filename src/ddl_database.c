@@ -67,6 +67,35 @@ owned_database(const char *name)
 	return owns_database(database) ? database : InvalidOid;
 }
 
+/* Whether ALTER DATABASE moves the database, or makes it one that has no workers. */
+static bool
+closes_database(AlterDatabaseStmt *alter)
+{
+	ListCell   *lc;
+
+	foreach(lc, alter->options)
+	{
+		DefElem    *def = lfirst_node(DefElem, lc);
+
+		if (strcmp(def->defname, "tablespace") == 0 ||
+			(strcmp(def->defname, "is_template") == 0 && defGetBoolean(def)) ||
+			(strcmp(def->defname, "allow_connections") == 0 && !defGetBoolean(def)))
+			return true;
+	}
+	return false;
+}
+
+static const char *
+template_of(CreatedbStmt *create)
+{
+	ListCell   *lc;
+
+	foreach(lc, create->options)
+		if (strcmp(lfirst_node(DefElem, lc)->defname, "template") == 0)
+			return defGetString(lfirst(lc));
+	return "template1";
+}
+
 /* The database that workers must leave for this command, if its user may give it at all. */
 Oid
 sa_ddl_database_to_leave(Node *stmt)
@@ -83,18 +112,12 @@ sa_ddl_database_to_leave(Node *stmt)
 				return owned_database(((RenameStmt *) stmt)->subname);
 			break;
 		case T_AlterDatabaseStmt:
-			foreach(lc, ((AlterDatabaseStmt *) stmt)->options)
-				if (strcmp(lfirst_node(DefElem, lc)->defname, "tablespace") == 0)
-					return owned_database(((AlterDatabaseStmt *) stmt)->dbname);
+			if (closes_database((AlterDatabaseStmt *) stmt))
+				return owned_database(((AlterDatabaseStmt *) stmt)->dbname);
 			break;
 		case T_CreatedbStmt:
-			foreach(lc, ((CreatedbStmt *) stmt)->options)
-				if (strcmp(lfirst_node(DefElem, lc)->defname, "template") == 0)
-				{
-					database = get_database_oid(defGetString(lfirst(lc)), true);
-					return may_copy_database(database) ? database : InvalidOid;
-				}
-			break;
+			database = get_database_oid(template_of((CreatedbStmt *) stmt), true);
+			return may_copy_database(database) ? database : InvalidOid;
 		case T_DropStmt:
 
 			/* It locks what workers lock, in another order. */

@@ -142,20 +142,6 @@ unbind(Oid part, Oid result)
 }
 
 void
-sa_part_bind(Oid part, Oid result)
-{
-	ObjectAddress a;
-	ObjectAddress b;
-
-	if (!OidIsValid(part))
-		return;
-	ObjectAddressSet(a, RelationRelationId, part);
-	ObjectAddressSet(b, RelationRelationId, result);
-	unbind(part, result);
-	recordDependencyOn(&a, &b, DEPENDENCY_INTERNAL);
-}
-
-void
 sa_part_drop(Oid part, Oid result)
 {
 	ObjectAddress address;

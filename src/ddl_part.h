@@ -21,9 +21,6 @@ extern void sa_part_append_column(StringInfo sql, ColumnDef *column);
 extern Oid	sa_part_create_definition(int id, List *columns, Query *query);
 extern Oid	sa_part_create_state(int id);
 
-/* The part (InvalidOid: none) goes when the result table goes. */
-extern void sa_part_bind(Oid part, Oid result);
-
 /* Drop a part, while its result table stays. */
 extern void sa_part_drop(Oid part, Oid result);
 

@@ -31,6 +31,7 @@
 #include "ddl_replace.h"
 #include "ddl_view.h"
 #include "owner.h"
+#include "parts.h"
 #include "query.h"
 #include "result.h"
 #include "slot.h"
@@ -385,12 +386,11 @@ carry_over(Change *change, Oid definition, int id)
 	{
 		config->state = sa_state_needs_log(change->to, change->options.output_mode) ? sa_part_create_state(id) : InvalidOid;
 		write_groups(change, groups);
-		sa_part_bind(config->state, config->view);
 		sa_part_drop(old_state, config->view);
 	}
-	sa_part_bind(definition, config->view);
 	sa_part_drop(old_definition, config->view);
 	config->definition = definition;
+	sa_parts_attach(config);
 	config->id = id;
 	sa_part_rename(definition, config->state, id);
 	sa_catalog_change_view(config);

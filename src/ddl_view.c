@@ -32,6 +32,7 @@
 #include "compat.h"
 #include "ddl_part.h"
 #include "ddl_view.h"
+#include "parts.h"
 #include "query.h"
 #include "slot.h"
 #include "source.h"
@@ -328,14 +329,6 @@ create_key(NewView *new)
 		sa_part_run(psprintf("ALTER TABLE %s REPLICA IDENTITY FULL", new->name));
 }
 
-/* Direct changes are refused by a statement trigger, which the worker's row writes do not fire. */
-static void
-create_guard(NewView *new)
-{
-	sa_part_run(psprintf("CREATE TRIGGER stream_agg_guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON %s"
-					 " FOR EACH STATEMENT EXECUTE FUNCTION stream_agg.guard()", new->name));
-}
-
 static List *
 current_settings(void)
 {
@@ -363,8 +356,7 @@ register_view(NewView *new, List *settings)
 		.settings = settings
 	};
 
-	sa_part_bind(new->definition, new->result);
-	sa_part_bind(new->state, new->result);
+	sa_parts_attach(&config);
 	sa_catalog_insert_view(&config);
 	sa_slot_want_at_commit(new->split->stream);
 }
@@ -384,7 +376,7 @@ create_parts(NewView *new)
 	new->definition = sa_part_create_definition(new->id, new->columns, new->query);
 	create_result_table(new);
 	create_key(new);
-	create_guard(new);
+	sa_parts_guard(new->result);
 	if (sa_state_needs_log(new->split, new->options.output_mode))
 		new->state = sa_part_create_state(new->id);
 	register_view(new, settings);

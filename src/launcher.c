@@ -4,7 +4,8 @@
  *
  * Invariant: only the launcher starts workers, so a stream never has two.  At its start (server start,
  * crash, promotion) it sends one short-lived probe into each database, which fills the slots from the
- * catalogs; after that, commits of CREATE and RESTORE-like commands fill them by themselves.
+ * catalogs; after that, commits of CREATE and RESTORE-like commands fill them by themselves.  Databases that
+ * are templates or allow no connections have no workers, until ALTER DATABASE says otherwise.
  */
 #include "postgres.h"
 
@@ -27,12 +28,15 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
 #include "catalog.h"
 #include "launcher.h"
+#include "parts.h"
 #include "slot.h"
+#include "source_staged_segment.h"
 #include "worker.h"
 
 #define RETRY_MS 5000
@@ -58,13 +62,28 @@ sa_launcher_init(void)
 {
 	BackgroundWorker bgw;
 
-	if (!process_shared_preload_libraries_in_progress)
+	if (!process_shared_preload_libraries_in_progress || IsBinaryUpgrade)
 		return;
 	fill_worker(&bgw, "sa_launcher_main", (Datum) 0);
 	bgw.bgw_restart_time = 5;
 	snprintf(bgw.bgw_name, BGW_MAXLEN, "stream_agg launcher");
 	snprintf(bgw.bgw_type, BGW_MAXLEN, "stream_agg launcher");
 	RegisterBackgroundWorker(&bgw);
+}
+
+typedef enum DatabaseState
+{
+	DATABASE_OPEN,
+	DATABASE_CLOSED,			/* a template, or connections are not allowed */
+	DATABASE_GONE				/* or half dropped, by a DROP DATABASE that was interrupted */
+} DatabaseState;
+
+static DatabaseState
+state_of(Form_pg_database form)
+{
+	if (database_is_invalid_form(form))
+		return DATABASE_GONE;
+	return form->datallowconn && !form->datistemplate ? DATABASE_OPEN : DATABASE_CLOSED;
 }
 
 /* OIDs of the databases a probe may enter, in CurrentMemoryContext. */
@@ -85,7 +104,7 @@ list_databases(void)
 	{
 		Form_pg_database form = (Form_pg_database) GETSTRUCT(tuple);
 
-		if (form->datallowconn && !form->datistemplate)
+		if (state_of(form) == DATABASE_OPEN)
 		{
 			MemoryContext old = MemoryContextSwitchTo(cxt);
 
@@ -95,6 +114,25 @@ list_databases(void)
 	}
 	table_endscan(scan);
 	table_close(rel, AccessShareLock);
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(cxt);
+	return result;
+}
+
+static DatabaseState
+database_state(Oid database)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	DatabaseState result = DATABASE_GONE;
+	HeapTuple	tuple;
+
+	StartTransactionCommand();
+	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(database));
+	if (HeapTupleIsValid(tuple))
+	{
+		result = state_of((Form_pg_database) GETSTRUCT(tuple));
+		ReleaseSysCache(tuple);
+	}
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(cxt);
 	return result;
@@ -152,12 +190,42 @@ warn_no_worker_slot(void)
 	warned = true;
 }
 
+/* Databases to be looked at, now and again later; OIDs. */
+typedef struct Probes
+{
+	List	   *known;			/* those that have been, or are going to be */
+	List	   *now;			/* those that found no worker slot stay here */
+	List	   *again;			/* those that could not be looked at */
+	TimestampTz again_at;
+} Probes;
+
+/* May the database have a worker now?  If not, the slot is told. */
+static bool
+may_start(Probes *probes, int index, Oid database, TimestampTz now)
+{
+	switch (database_state(database))
+	{
+		case DATABASE_OPEN:
+			return true;
+		case DATABASE_CLOSED:
+			probes->known = list_delete_oid(probes->known, database);	/* ALTER DATABASE has us look again */
+			sa_slot_not_started(index, "the database is a template or does not allow connections", now + PROBE_AGAIN);
+			return false;
+		case DATABASE_GONE:
+			sa_slot_forget_database(database);
+			return false;
+	}
+	return false;
+}
+
 /* Start the worker of a slot; the launcher is told by the postmaster when it starts and ends. */
 static void
-start_worker(int index, TimestampTz now)
+start_worker(Probes *probes, int index, Oid database, TimestampTz now)
 {
 	BackgroundWorker bgw;
 
+	if (!may_start(probes, index, database, now))
+		return;
 	fill_worker(&bgw, "sa_worker_main", Int32GetDatum(index));
 	snprintf(bgw.bgw_name, BGW_MAXLEN, "stream_agg worker");
 	snprintf(bgw.bgw_type, BGW_MAXLEN, "stream_agg worker");
@@ -189,13 +257,18 @@ notice_ended_workers(TimestampTz now)
 	}
 }
 
-/* Databases to be looked at, now and again later; OIDs. */
-typedef struct Probes
+/* Databases that are new, or may have workers anew, are to be probed. */
+static void
+look_at_databases(Probes *probes)
 {
-	List	   *now;			/* those that found no worker slot stay here */
-	List	   *again;			/* those that could not be looked at */
-	TimestampTz again_at;
-} Probes;
+	List	   *databases = list_databases();
+	List	   *added = list_difference_oid(databases, probes->known);
+
+	probes->now = list_concat_unique_oid(probes->now, added);
+	list_free(probes->known);
+	list_free(added);
+	probes->known = databases;
+}
 
 static void
 probe_databases(Probes *probes, TimestampTz now)
@@ -253,7 +326,7 @@ sa_launcher_main(Datum arg)
 	MemoryContextSwitchTo(TopMemoryContext);
 	handles = palloc0(sizeof(BackgroundWorkerHandle *) * sa_slot_max);
 	sa_slot_set_launcher(MyLatch);
-	probes.now = list_databases();
+	look_at_databases(&probes);
 
 	for (;;)
 	{
@@ -261,6 +334,7 @@ sa_launcher_main(Datum arg)
 		TimestampTz wait_until;
 		long		timeout;
 		int			index;
+		Oid			database;
 
 		CHECK_FOR_INTERRUPTS();
 		if (ConfigReloadPending)
@@ -268,10 +342,12 @@ sa_launcher_main(Datum arg)
 			ConfigReloadPending = false;
 			ProcessConfigFile(PGC_SIGHUP);
 		}
+		if (sa_slot_take_look())
+			look_at_databases(&probes);
 		probe_databases(&probes, now);
 		notice_ended_workers(now);
-		while (sa_slot_next_to_start(now, &index, &wait_until))
-			start_worker(index, now);
+		while (sa_slot_next_to_start(now, &index, &database, &wait_until))
+			start_worker(&probes, index, database, now);
 		timeout = time_to_wait(&probes, now, wait_until);
 		(void) WaitLatch(MyLatch,
 						 WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (timeout >= 0 ? WL_TIMEOUT : 0),
@@ -280,7 +356,10 @@ sa_launcher_main(Datum arg)
 	}
 }
 
-/* Fill the slots with the streams of one database that have views running here, and end. */
+/*
+ * Fill the slots with the streams of one database that have views running here, and end.  After pg_upgrade what it
+ * took away is put back first.
+ */
 void
 sa_probe_main(Datum arg)
 {
@@ -293,6 +372,11 @@ sa_probe_main(Datum arg)
 	SetConfigOption("search_path", "pg_catalog, pg_temp", PGC_SUSET, PGC_S_OVERRIDE);
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
+	if (sa_catalog_usable())
+	{
+		sa_parts_mend();
+		sa_staged_mend();
+	}
 	streams = sa_catalog_running_streams();
 	foreach(lc, streams)
 		if (!sa_slot_want(MyDatabaseId, lfirst_oid(lc)))

@@ -35,6 +35,7 @@ typedef struct SaShared
 	ConditionVariable served;
 	uint64		requests;		/* run() calls so far */
 	Oid			probed;			/* the database that was probed last */
+	bool		look;			/* the launcher is to look at the list of databases */
 	Oid			blocked[MAX_BLOCKED];	/* databases about to be dropped, renamed or copied */
 	SaSlot		slots[FLEXIBLE_ARRAY_MEMBER];
 } SaShared;
@@ -53,6 +54,7 @@ static List *wake_list = NIL;	/* of WakeItem, in TopTransactionContext */
 static bool blocked_here[MAX_BLOCKED];	/* entries of shared->blocked that this transaction has made */
 static bool dropping_here[MAX_BLOCKED];
 static bool any_blocked_here = false;
+static bool look_at_commit = false;
 static shmem_request_hook_type prev_shmem_request = NULL;
 static shmem_startup_hook_type prev_shmem_startup = NULL;
 
@@ -214,6 +216,15 @@ unblock_databases(bool committed)
 }
 
 static void
+have_launcher_look(void)
+{
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	shared->look = true;
+	LWLockRelease(shared->lock);
+	wake_launcher();
+}
+
+static void
 at_xact_end(XactEvent event, void *arg)
 {
 	ListCell   *lc;
@@ -234,6 +245,9 @@ at_xact_end(XactEvent event, void *arg)
 		wake_list = NIL;		/* freed with TopTransactionContext */
 		if (any_blocked_here)
 			unblock_databases(event == XACT_EVENT_COMMIT);
+		if (look_at_commit && event == XACT_EVENT_COMMIT)
+			have_launcher_look();
+		look_at_commit = false;
 	}
 }
 
@@ -273,6 +287,12 @@ void
 sa_slot_want_at_commit(Oid stream)
 {
 	remember(stream, true);
+}
+
+void
+sa_slot_look_at_commit(void)
+{
+	look_at_commit = shared != NULL;
 }
 
 void
@@ -487,11 +507,11 @@ sa_slot_set_launcher(Latch *latch)
 }
 
 /*
- * A slot whose worker is due, into *index.  Otherwise false, and *wait_until is when the next one will
+ * A slot whose worker is due, into *index, and its database.  Otherwise false, and *wait_until is when the next one will
  * be (DT_NOEND: none is waiting).  The launcher, the only caller, tracks which ones it has started.
  */
 bool
-sa_slot_next_to_start(TimestampTz now, int *index, TimestampTz *wait_until)
+sa_slot_next_to_start(TimestampTz now, int *index, Oid *database, TimestampTz *wait_until)
 {
 	bool		found = false;
 
@@ -509,6 +529,7 @@ sa_slot_next_to_start(TimestampTz now, int *index, TimestampTz *wait_until)
 		else
 		{
 			*index = i;
+			*database = slot->database;
 			found = true;
 		}
 	}
@@ -551,6 +572,26 @@ sa_slot_worker_gone(int index, TimestampTz now)
 	}
 	LWLockRelease(shared->lock);
 	ConditionVariableBroadcast(&shared->served);
+}
+
+bool
+sa_slot_take_look(void)
+{
+	bool		look;
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	look = shared->look;
+	shared->look = false;
+	LWLockRelease(shared->lock);
+	return look;
+}
+
+void
+sa_slot_forget_database(Oid database)
+{
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	forget_database(database);
+	LWLockRelease(shared->lock);
 }
 
 void

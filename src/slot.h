@@ -60,10 +60,17 @@ extern bool sa_slot_wait(Oid stream, uint64 request, TimestampTz until);
 
 /* The launcher's side. */
 extern void sa_slot_set_launcher(Latch *latch);
-extern bool sa_slot_next_to_start(TimestampTz now, int *index, TimestampTz *wait_until);
+extern bool sa_slot_next_to_start(TimestampTz now, int *index, Oid *database, TimestampTz *wait_until);
 extern void sa_slot_started(int index);
 extern void sa_slot_not_started(int index, const char *message, TimestampTz retry_at);
 extern void sa_slot_worker_gone(int index, TimestampTz now);
+
+/* At this transaction's commit, have the launcher look which databases may have workers now. */
+extern void sa_slot_look_at_commit(void);
+extern bool sa_slot_take_look(void);
+
+/* The database is no more, and with it everything that its streams wanted. */
+extern void sa_slot_forget_database(Oid database);
 
 /* A probe has looked at the whole database; whether that was the last one to say so. */
 extern void sa_slot_note_probe(Oid database);

@@ -151,6 +151,25 @@ sa_staged_get(Oid stream, SaStagedStream *staged)
 	return HeapTupleIsValid(tuple);
 }
 
+List *
+sa_staged_streams(void)
+{
+	List	   *streams = NIL;
+	CatalogScan scan;
+	HeapTuple	tuple;
+
+	begin_scan(&scan, "staged_stream", NULL, AccessShareLock, NULL, 0, NULL);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan.scan)))
+	{
+		SaStagedStream staged;
+
+		deform_stream(tuple, RelationGetDescr(scan.table), &staged);
+		streams = lappend_oid(streams, staged.stream);
+	}
+	end_scan(&scan);
+	return streams;
+}
+
 void
 sa_staged_insert(const SaStagedStream *staged)
 {

@@ -35,6 +35,7 @@ typedef struct SaStagedEntry
 } SaStagedEntry;
 
 extern bool sa_staged_get(Oid stream, SaStagedStream *staged);
+extern List *sa_staged_streams(void);	/* their OIDs */
 extern void sa_staged_insert(const SaStagedStream *staged);
 extern void sa_staged_save_positions(const SaStagedStream *staged); /* the first and the next one */
 extern void sa_staged_save_writing(const SaStagedStream *staged);

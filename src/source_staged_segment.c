@@ -27,7 +27,6 @@
 #include "catalog/indexing.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
-#include "catalog/pg_depend.h"
 #include "catalog/pg_type.h"
 #include "catalog/toasting.h"
 #include "commands/extension.h"
@@ -55,22 +54,12 @@
 
 #include "catalog.h"
 #include "owner.h"
+#include "parts.h"
 #include "source_staged_segment.h"
 
 PG_FUNCTION_INFO_V1(sa_attach_restored);
 
 /* ---------- dependencies ---------- */
-
-static void
-attach(Oid relid, Oid stream, DependencyType type)
-{
-	ObjectAddress object;
-	ObjectAddress owner;
-
-	ObjectAddressSet(object, RelationRelationId, relid);
-	ObjectAddressSet(owner, RelationRelationId, stream);
-	recordDependencyOn(&object, &owner, type);
-}
 
 /*
  * A segment is an internal part of its stream.  The sequence goes with it in the way that indexes of
@@ -80,37 +69,13 @@ attach(Oid relid, Oid stream, DependencyType type)
 static void
 attach_segment(Oid segment, Oid stream)
 {
-	attach(segment, stream, DEPENDENCY_INTERNAL);
+	sa_parts_depend(segment, stream, DEPENDENCY_INTERNAL);
 }
 
 static void
 attach_sequence(Oid sequence, Oid stream)
 {
-	attach(sequence, stream, DEPENDENCY_PARTITION_PRI);
-}
-
-static bool
-is_attached(Oid relid, Oid stream)
-{
-	Relation	depend = table_open(DependRelationId, AccessShareLock);
-	ScanKeyData keys[2];
-	SysScanDesc scan;
-	HeapTuple	tuple;
-	bool		found = false;
-
-	ScanKeyInit(&keys[0], Anum_pg_depend_classid, BTEqualStrategyNumber, F_OIDEQ,
-				ObjectIdGetDatum(RelationRelationId));
-	ScanKeyInit(&keys[1], Anum_pg_depend_objid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(relid));
-	scan = systable_beginscan(depend, DependDependerIndexId, true, NULL, 2, keys);
-	while (!found && HeapTupleIsValid(tuple = systable_getnext(scan)))
-	{
-		Form_pg_depend form = (Form_pg_depend) GETSTRUCT(tuple);
-
-		found = form->refclassid == RelationRelationId && form->refobjid == stream;
-	}
-	systable_endscan(scan);
-	table_close(depend, AccessShareLock);
-	return found;
+	sa_parts_depend(sequence, stream, DEPENDENCY_PARTITION_PRI);
 }
 
 /* After a restore the tables are there, but not what hangs them on the stream. */
@@ -120,13 +85,37 @@ attach_all(const SaStagedStream *staged)
 	ListCell   *lc;
 
 	foreach(lc, sa_staged_segments(staged->stream))
-	{
-		if (!is_attached(lfirst_oid(lc), staged->stream))
-			attach_segment(lfirst_oid(lc), staged->stream);
-	}
-	if (!is_attached(staged->chunks, staged->stream))
-		attach_sequence(staged->chunks, staged->stream);
+		attach_segment(lfirst_oid(lc), staged->stream);
+	attach_sequence(staged->chunks, staged->stream);
 	CommandCounterIncrement();
+}
+
+static bool
+all_attached(const SaStagedStream *staged)
+{
+	ListCell   *lc;
+
+	foreach(lc, sa_staged_segments(staged->stream))
+		if (!sa_parts_depends(lfirst_oid(lc), staged->stream))
+			return false;
+	return sa_parts_depends(staged->chunks, staged->stream);
+}
+
+void
+sa_staged_mend(void)
+{
+	ListCell   *lc;
+
+	foreach(lc, sa_staged_streams())
+	{
+		SaStagedStream staged;
+
+		if (!sa_staged_get(lfirst_oid(lc), &staged) || all_attached(&staged) ||
+			!ConditionalLockRelationOid(staged.stream, ShareUpdateExclusiveLock))
+			continue;			/* what is locked is mended by its next writer */
+		if (sa_staged_get(lfirst_oid(lc), &staged))	/* else it has been dropped meanwhile */
+			attach_all(&staged);
+	}
 }
 
 static Oid
@@ -159,14 +148,12 @@ sa_attach_restored(PG_FUNCTION_ARGS)
 	if (RelationGetRelid(data->tg_relation) == sa_catalog_relation("staged_stream"))
 	{
 		oids[1] = get_oid_column(data->tg_trigtuple, desc, "chunks");
-		if (!is_attached(oids[1], oids[0]))
-			attach_sequence(oids[1], oids[0]);
+		attach_sequence(oids[1], oids[0]);
 	}
 	else
 	{
 		oids[1] = get_oid_column(data->tg_trigtuple, desc, "segment");
-		if (!is_attached(oids[1], oids[0]))
-			attach_segment(oids[1], oids[0]);
+		attach_segment(oids[1], oids[0]);
 	}
 	return PointerGetDatum(NULL);
 }
@@ -344,7 +331,7 @@ sa_staged_ensure(Oid stream, SaStagedStream *staged)
 	bool		exists = sa_staged_get(stream, staged);
 
 	if (!exists || !segment_fits(staged->writing, desc) ||
-		!is_attached(staged->writing, stream))
+		!sa_parts_depends(staged->writing, stream))
 	{
 		LockRelationOid(stream, ShareUpdateExclusiveLock);
 		if (!sa_staged_get(stream, staged))

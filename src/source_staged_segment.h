@@ -25,6 +25,9 @@
 /* See that the stream has what it needs, and a segment to write to that its rows fit into. */
 extern void sa_staged_ensure(Oid stream, SaStagedStream *staged);
 
+/* After pg_upgrade: hang the segments of this database on their streams again. */
+extern void sa_staged_mend(void);
+
 /* Can what is staged still be read, after the stream's columns have changed?  An error if not. */
 extern void sa_staged_check_columns(Oid stream);
 
