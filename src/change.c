@@ -273,11 +273,16 @@ sa_swap(PG_FUNCTION_ARGS)
 {
 	Oid			a = PG_GETARG_OID(0);
 	Oid			b = PG_GETARG_OID(1);
+	int			id_a = sa_admin_view(a)->id;
+	int			id_b = sa_admin_view(b)->id;
 	char	   *name_a;
 	char	   *name_b;
 
-	(void) sa_admin_lock_view(Min(a, b), AccessExclusiveLock, "stream_agg.swap()");
-	(void) sa_admin_lock_view(Max(a, b), AccessExclusiveLock, "stream_agg.swap()");
+	check_owner(a);
+	check_owner(b);
+	/* in the order in which workers lock them */
+	(void) sa_admin_lock_view(id_a < id_b ? a : b, AccessExclusiveLock, "stream_agg.swap()");
+	(void) sa_admin_lock_view(id_a < id_b ? b : a, AccessExclusiveLock, "stream_agg.swap()");
 	check_owner(a);
 	check_owner(b);
 	check_same_schema(a, b);

@@ -33,6 +33,7 @@
 #include "utils/rel.h"
 #include "utils/syscache.h"
 
+#include "owner.h"
 #include "parts.h"
 
 #define GUARD "stream_agg_guard"
@@ -68,6 +69,7 @@ sa_parts_depend(Oid part, Oid whole, DependencyType type)
 	ObjectAddress a;
 	ObjectAddress b;
 
+	sa_owner_keep_private(part);	/* a restore makes it under other default privileges */
 	if (sa_parts_depends(part, whole))
 		return;
 	ObjectAddressSet(a, RelationRelationId, part);
