@@ -132,9 +132,20 @@ part plain_user => sub {
 	may_not('mallory', 'CREATE FOREIGN TABLE alice.t (a int) SERVER stream_staged');
 	for my $call ("SELECT stream_agg.pause('alice.v')", "SELECT stream_agg.resume('alice.v')", "SELECT stream_agg.drop_view('alice.v')",
 		"CALL stream_agg.run('alice.v')", "CALL stream_agg.run('alice.s')", "SELECT * FROM stream_agg.explain('alice.v')",
-		'DROP MATERIALIZED VIEW alice.v', 'DROP TABLE alice.v', 'DROP FOREIGN TABLE alice.s', 'ALTER FOREIGN TABLE alice.s OPTIONS (ADD watermark \'1 s\')')
+		'DROP MATERIALIZED VIEW alice.v', 'DROP TABLE alice.v', 'DROP FOREIGN TABLE alice.s', 'ALTER FOREIGN TABLE alice.s OPTIONS (ADD watermark \'1 s\')',
+		"SELECT stream_agg.reset('alice.v')", "SELECT stream_agg.seek('alice.v', '0')", "SELECT stream_agg.swap('alice.v', 'alice.v')")
 	{
 		may_not('mallory', $call);
+	}
+	# Statements, typed or run by a function: they have the rights of who gives them.
+	for my $statement ('DROP STREAM alice.s CASCADE', 'DROP CONTINUOUS VIEW alice.v', 'ALTER STREAM alice.s RENAME TO x', "ALTER STREAM alice.s SET (watermark = '1 s')",
+		"ALTER CONTINUOUS VIEW alice.v SET (trigger = '1 s')", 'ALTER CONTINUOUS VIEW alice.v AS SELECT k, count(*) AS n FROM alice.s GROUP BY k',
+		'ALTER CONTINUOUS VIEW alice.v RENAME COLUMN n TO m', 'ALTER CONTINUOUS VIEW alice.v OWNER TO mallory', "COMMENT ON CONTINUOUS VIEW alice.v IS 'x'",
+		'CREATE CONTINUOUS VIEW mallory.w AS SELECT k, count(*) AS n FROM alice.s GROUP BY k', 'CREATE STREAM alice.t (a int)')
+	{
+		may_not('mallory', "SELECT stream_agg.execute(\$x\$$statement\$x\$)");
+		may_not('mallory', "DO LANGUAGE stream_sql \$x\$$statement\$x\$");
+		may_not('mallory', "SET search_path = mallory, public; SELECT set_config('role', 'alice', false); $statement", qr/permission denied/);
 	}
 	answer('mallory', "SELECT (SELECT count(*) FROM stream_agg.worker_status('alice.s')), stream_agg.partition_end('alice.s', '', 0), stream_agg.may_see('alice.s')", '0||f');
 
@@ -273,6 +284,23 @@ SQL
 	super('ALTER TABLE alice.dim FORCE ROW LEVEL SECURITY; INSERT INTO alice.s VALUES (1); CALL stream_agg.run(\'alice.s\')');
 	answer('alice', "SELECT string_agg(who || n, ' ' ORDER BY who) FROM alice.r", 'alice6 bob12 club6', 'forced on the owner, who then sees nothing');
 	super('DROP FOREIGN TABLE alice.s CASCADE; DROP TABLE alice.dim; DROP ROLE club');
+};
+
+# Event triggers see what users make, with their rights, and can forbid it.
+part event_triggers => sub {
+	super(<<'SQL');
+CREATE TABLE public.seen (who text, tag text);
+GRANT INSERT ON public.seen TO PUBLIC;
+CREATE FUNCTION public.see() RETURNS event_trigger LANGUAGE plpgsql AS $$BEGIN INSERT INTO public.seen VALUES (current_user, TG_TAG); END$$;
+CREATE EVENT TRIGGER see ON ddl_command_end EXECUTE FUNCTION public.see();
+SQL
+	may('alice', 'CREATE FOREIGN TABLE alice.s (k int, v int) SERVER stream_staged;' . view_of('alice.v', 'SELECT k, count(*) AS n, avg(v) AS mean FROM alice.s GROUP BY k'));
+	answer('super', "SELECT string_agg(DISTINCT tag, ', ' ORDER BY tag) FROM public.seen WHERE who = 'alice' AND tag IN ('CREATE FOREIGN TABLE', 'CREATE TABLE')", 'CREATE FOREIGN TABLE, CREATE TABLE', "with the user's rights");
+	super(q{DROP EVENT TRIGGER see; CREATE OR REPLACE FUNCTION public.see() RETURNS event_trigger LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION 'no tables'; END$$;
+		CREATE EVENT TRIGGER see ON ddl_command_end WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION public.see()});
+	may_not('alice', view_of('alice.w', 'SELECT k, count(*) AS n, avg(v) AS mean FROM alice.s GROUP BY k'), qr/no tables/);
+	super('DROP EVENT TRIGGER see; DROP FUNCTION public.see; DROP TABLE public.seen; DROP FOREIGN TABLE alice.s CASCADE');
+	is(left_overs(), '0|0|0|0|0|0|0|0', 'nothing is left of what was forbidden');
 };
 
 # ---- owners that change
@@ -574,6 +602,11 @@ SQL
 	may('super', 'SELECT * FROM stream_agg.views');
 	may('super', "SELECT stream_agg.pause('mallory.v'); SELECT stream_agg.resume('mallory.v')");
 	nothing_gained('what superusers do');
+	login('mallory', "CREATE FUNCTION mallory.leave() RETURNS int LANGUAGE plpgsql AS 'BEGIN COMMIT; RETURN 1; END';" . view_of('mallory.leaves', 'SELECT k, mallory.leave() AS l FROM mallory.s'));
+	super("CALL stream_agg.run('mallory.leaves')");
+	answer('mallory', "SELECT DISTINCT message FROM stream_agg.dead_letters WHERE view = 'mallory.leaves'::regclass", 'invalid transaction termination', 'no code ends the transaction of the worker');
+	login('mallory', 'DROP TABLE mallory.leaves');
+	nothing_gained('to leave');
 	may('super', $_) for "ALTER MATERIALIZED VIEW mallory.v SET (stream_agg.max_batch_rows = '1000')", 'ALTER MATERIALIZED VIEW mallory.v RESET (stream_agg.max_batch_rows)';
 	nothing_gained('a superuser changes options', 'loading');
 	may('super', "SELECT stream_agg.reset('mallory.v')");
@@ -774,6 +807,24 @@ part tables => sub {
 	super("CALL stream_agg.run('alice.s')");
 	super('ALTER DEFAULT PRIVILEGES REVOKE ALL ON TABLES FROM PUBLIC, mallory; ALTER DEFAULT PRIVILEGES REVOKE ALL ON SEQUENCES FROM PUBLIC');
 	answer('super', "SELECT count(*) FROM pg_shdepend WHERE refobjid = 'mallory'::regrole AND objid IN (SELECT oid FROM pg_class WHERE relnamespace = 'stream_agg'::regnamespace)", '0', 'no grant is left in the books');
+	# A restore makes the tables under the default privileges of another database.
+	super(<<'SQL');
+DO $$
+DECLARE
+	relation regclass;
+BEGIN
+	FOR relation IN SELECT unnest(ARRAY[definition, state]) FROM stream_agg.view_config LOOP
+		EXECUTE format('GRANT ALL ON %s TO PUBLIC, mallory', relation);
+	END LOOP;
+	EXECUTE (SELECT format('GRANT ALL ON %s TO PUBLIC', segment) FROM stream_agg.staged_segment WHERE stream = 'alice.s'::regclass);
+END$$;
+SELECT stream_agg.resume('alice.v');
+CREATE TEMP TABLE gone AS SELECT * FROM stream_agg.staged_segment WHERE stream = 'alice.s'::regclass;
+DELETE FROM stream_agg.staged_segment WHERE stream = 'alice.s'::regclass;
+DELETE FROM pg_depend USING gone WHERE objid = gone.segment AND refobjid = gone.stream;
+INSERT INTO stream_agg.staged_segment SELECT * FROM gone;
+SQL
+	answer('super', "SELECT string_agg(relname, ' ') FROM pg_class WHERE relnamespace = 'stream_agg'::regnamespace AND relname ~ '^(staged_\\d|state_\\d|definition_)' AND relacl IS NOT NULL", '', 'what was granted meanwhile is taken back');
 	for my $role ('alice', 'mallory', 'boss')
 	{
 		my ($rc, $out, $err) = as($role, <<'SQL');
