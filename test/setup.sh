@@ -44,6 +44,7 @@ missing() {
     { command -v gcc && command -v make; } >/dev/null || say build-essential
     has_headers || say postgresql-server-dev-NN
     has_server || say postgresql-NN
+    [ -e "$("$PG_CONFIG" --includedir 2>/dev/null)/libpq-fe.h" ] || say libpq-dev
     echo '#include <librdkafka/rdkafka.h>' | gcc -E - >/dev/null 2>&1 || say librdkafka-dev
     perl -MTest::More -MJSON::PP -e 1 2>/dev/null || say perl
     perl -MIPC::Run -e 1 2>/dev/null || say libipc-run-perl

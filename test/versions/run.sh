@@ -109,9 +109,11 @@ absent() {
     fi
 }
 
-# A real Kafka broker's jars are in the cache, then, for the trees to use.
-fetch_kafka() {
-    [[ $extent = whole && " $suites " = *" tap "* && ${KAFKA_RIG:-} != mock ]] || return 0
+# The jars of a real Kafka broker and of the JDBC driver are in the cache, then, for the trees to use.
+fetch_jars() {
+    [[ $extent = whole && " $suites " = *" tap "* ]] || return 0
+    run_to "$logs/jdbc.log" bash "$top/test/syntax/jdbc.sh" libs || say "no JDBC driver: $(tail -n 1 "$logs/jdbc.log")"
+    [ "${KAFKA_RIG:-}" != mock ] || return 0
     run_to "$logs/kafka.log" bash "$top/test/kafka/broker.sh" libs || say "no real Kafka broker: $(tail -n 1 "$logs/kafka.log")"
 }
 
@@ -120,7 +122,7 @@ pass_settings
 mkdir -p "$logs"
 rm -rf "${logs:?}"/*
 make_scratch
-fetch_kafka
+fetch_jars
 for version in $versions; do
     release "$version" >/dev/null
     if [ "$version" = "$own" ]; then

@@ -54,7 +54,7 @@ trees_unavailable() {
 
 # packages VERSION [whole]: what the tests need; for the whole suite also what a real Kafka broker does.
 packages() {
-    printf '%s\n' "postgresql-$1" gcc make libc6-dev librdkafka-dev perl libipc-run-perl
+    printf '%s\n' "postgresql-$1" gcc make libc6-dev libpq-dev librdkafka-dev perl libipc-run-perl
     [ "${2:-}" != whole ] || printf '%s\n' default-jre-headless openssl kcat
 }
 
