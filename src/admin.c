@@ -40,7 +40,7 @@
 #include "ddl_part.h"
 #include "option.h"
 #include "owner.h"
-#include "parts.h"
+#include "mend.h"
 #include "query.h"
 #include "slot.h"
 #include "state.h"
@@ -153,8 +153,8 @@ sa_resume(PG_FUNCTION_ARGS)
 	SaViewConfig *config = sa_admin_lock_view(PG_GETARG_OID(0), ShareRowExclusiveLock, "stream_agg.resume()");
 
 	sa_slot_require();
-	sa_parts_attach(config);	/* a restore knows nothing of them */
-	sa_parts_guard(config->view);
+	sa_mend_attach(config);	/* a restore knows nothing of them */
+	sa_mend_guard(config->view);
 	sa_catalog_set_status(config->view, SA_STATUS_RUNNING, NULL);
 	sa_slot_want_at_commit(config->stream);
 	PG_RETURN_VOID();
@@ -470,7 +470,7 @@ attach_restored_parts(TriggerData *data)
 	config.view = DatumGetObjectId(SPI_getbinval(data->tg_trigtuple, desc, SPI_fnumber(desc, "view"), &isnull));
 	config.definition = DatumGetObjectId(SPI_getbinval(data->tg_trigtuple, desc, SPI_fnumber(desc, "definition"), &isnull));
 	config.state = DatumGetObjectId(SPI_getbinval(data->tg_trigtuple, desc, SPI_fnumber(desc, "state"), &isnull));
-	sa_parts_attach(&config);
+	sa_mend_attach(&config);
 }
 
 /*

@@ -31,7 +31,7 @@
 #include "ddl_replace.h"
 #include "ddl_view.h"
 #include "owner.h"
-#include "parts.h"
+#include "mend.h"
 #include "query.h"
 #include "result.h"
 #include "slot.h"
@@ -390,7 +390,7 @@ carry_over(Change *change, Oid definition, int id)
 	}
 	sa_part_drop(old_definition, config->view);
 	config->definition = definition;
-	sa_parts_attach(config);
+	sa_mend_attach(config);
 	config->id = id;
 	sa_part_rename(definition, config->state, id);
 	sa_catalog_change_view(config);

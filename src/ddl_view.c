@@ -32,7 +32,7 @@
 #include "compat.h"
 #include "ddl_part.h"
 #include "ddl_view.h"
-#include "parts.h"
+#include "mend.h"
 #include "query.h"
 #include "slot.h"
 #include "source.h"
@@ -356,7 +356,7 @@ register_view(NewView *new, List *settings)
 		.settings = settings
 	};
 
-	sa_parts_attach(&config);
+	sa_mend_attach(&config);
 	sa_catalog_insert_view(&config);
 	sa_slot_want_at_commit(new->split->stream);
 }
@@ -376,7 +376,7 @@ create_parts(NewView *new)
 	new->definition = sa_part_create_definition(new->id, new->columns, new->query);
 	create_result_table(new);
 	create_key(new);
-	sa_parts_guard(new->result);
+	sa_mend_guard(new->result);
 	if (sa_state_needs_log(new->split, new->options.output_mode))
 		new->state = sa_part_create_state(new->id);
 	register_view(new, settings);

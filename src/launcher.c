@@ -34,7 +34,7 @@
 
 #include "catalog.h"
 #include "launcher.h"
-#include "parts.h"
+#include "mend.h"
 #include "slot.h"
 #include "source_staged_segment.h"
 #include "worker.h"
@@ -374,7 +374,7 @@ sa_probe_main(Datum arg)
 	PushActiveSnapshot(GetTransactionSnapshot());
 	if (sa_catalog_usable())
 	{
-		sa_parts_mend();
+		sa_mend_views();
 		sa_staged_mend();
 	}
 	streams = sa_catalog_running_streams();

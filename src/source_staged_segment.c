@@ -54,7 +54,7 @@
 
 #include "catalog.h"
 #include "owner.h"
-#include "parts.h"
+#include "mend.h"
 #include "source_staged_segment.h"
 
 PG_FUNCTION_INFO_V1(sa_attach_restored);
@@ -69,13 +69,13 @@ PG_FUNCTION_INFO_V1(sa_attach_restored);
 static void
 attach_segment(Oid segment, Oid stream)
 {
-	sa_parts_depend(segment, stream, DEPENDENCY_INTERNAL);
+	sa_mend_depend(segment, stream, DEPENDENCY_INTERNAL);
 }
 
 static void
 attach_sequence(Oid sequence, Oid stream)
 {
-	sa_parts_depend(sequence, stream, DEPENDENCY_PARTITION_PRI);
+	sa_mend_depend(sequence, stream, DEPENDENCY_PARTITION_PRI);
 }
 
 /* After a restore the tables are there, but not what hangs them on the stream. */
@@ -96,9 +96,9 @@ all_attached(const SaStagedStream *staged)
 	ListCell   *lc;
 
 	foreach(lc, sa_staged_segments(staged->stream))
-		if (!sa_parts_depends(lfirst_oid(lc), staged->stream))
+		if (!sa_mend_depends(lfirst_oid(lc), staged->stream))
 			return false;
-	return sa_parts_depends(staged->chunks, staged->stream);
+	return sa_mend_depends(staged->chunks, staged->stream);
 }
 
 void
@@ -331,7 +331,7 @@ sa_staged_ensure(Oid stream, SaStagedStream *staged)
 	bool		exists = sa_staged_get(stream, staged);
 
 	if (!exists || !segment_fits(staged->writing, desc) ||
-		!sa_parts_depends(staged->writing, stream))
+		!sa_mend_depends(staged->writing, stream))
 	{
 		LockRelationOid(stream, ShareUpdateExclusiveLock);
 		if (!sa_staged_get(stream, staged))

@@ -1,5 +1,5 @@
 /*
- * parts.c
+ * mend.c
  *		What belongs to a result table and no dump knows of: the internal dependencies of its definition
  *		and state log, and its guard.
  *
@@ -34,12 +34,12 @@
 #include "utils/syscache.h"
 
 #include "owner.h"
-#include "parts.h"
+#include "mend.h"
 
 #define GUARD "stream_agg_guard"
 
 bool
-sa_parts_depends(Oid part, Oid whole)
+sa_mend_depends(Oid part, Oid whole)
 {
 	Relation	depend = table_open(DependRelationId, AccessShareLock);
 	ScanKeyData keys[2];
@@ -64,13 +64,13 @@ sa_parts_depends(Oid part, Oid whole)
 }
 
 void
-sa_parts_depend(Oid part, Oid whole, DependencyType type)
+sa_mend_depend(Oid part, Oid whole, DependencyType type)
 {
 	ObjectAddress a;
 	ObjectAddress b;
 
 	sa_owner_keep_private(part);	/* a restore makes it under other default privileges */
-	if (sa_parts_depends(part, whole))
+	if (sa_mend_depends(part, whole))
 		return;
 	ObjectAddressSet(a, RelationRelationId, part);
 	ObjectAddressSet(b, RelationRelationId, whole);
@@ -78,11 +78,11 @@ sa_parts_depend(Oid part, Oid whole, DependencyType type)
 }
 
 void
-sa_parts_attach(const SaViewConfig *config)
+sa_mend_attach(const SaViewConfig *config)
 {
-	sa_parts_depend(config->definition, config->view, DEPENDENCY_INTERNAL);
+	sa_mend_depend(config->definition, config->view, DEPENDENCY_INTERNAL);
 	if (OidIsValid(config->state))
-		sa_parts_depend(config->state, config->view, DEPENDENCY_INTERNAL);
+		sa_mend_depend(config->state, config->view, DEPENDENCY_INTERNAL);
 }
 
 static Oid
@@ -143,7 +143,7 @@ create_guard(Oid view)
 }
 
 void
-sa_parts_guard(Oid view)
+sa_mend_guard(Oid view)
 {
 	Oid			internal;
 	Oid			ordinary;
@@ -166,12 +166,12 @@ sa_parts_guard(Oid view)
 static bool
 is_whole(const SaViewConfig *config)
 {
-	return sa_parts_depends(config->definition, config->view) &&
-		(!OidIsValid(config->state) || sa_parts_depends(config->state, config->view)) && is_guarded(config->view);
+	return sa_mend_depends(config->definition, config->view) &&
+		(!OidIsValid(config->state) || sa_mend_depends(config->state, config->view)) && is_guarded(config->view);
 }
 
 void
-sa_parts_mend(void)
+sa_mend_views(void)
 {
 	ListCell   *lc;
 
@@ -185,7 +185,7 @@ sa_parts_mend(void)
 			continue;
 		if (sa_catalog_view(config->view) == NULL)
 			continue;			/* dropped meanwhile */
-		sa_parts_attach(config);
-		sa_parts_guard(config->view);
+		sa_mend_attach(config);
+		sa_mend_guard(config->view);
 	}
 }
