@@ -22,7 +22,7 @@ use StreamAggTest;
 
 my $next_seed = $ENV{SA_SEED} || time % 1_000_000 + 1000;
 my $rounds = $ENV{SA_ROUNDS} || 1;
-my $seeds_at_once = 4;
+my $seeds_at_once = 3;
 note "SA_SEED=$next_seed";
 srand($next_seed);
 

@@ -208,7 +208,8 @@ sub test_running
 		terminate_workers($node, "datname = '$db'");
 		$node->safe_psql($db, insert_sql(100) . "CALL stream_agg.run('s')");
 		is_exact($node, $db, 'and on in another worker');
-		# Restarted, everything is as if created by the newest.
+		# Restarted, everything is as if created by the newest. (Version 1.0 made an ordinary trigger.)
+		$node->safe_psql($db, 'CREATE TRIGGER stream_agg_guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON running FOR EACH STATEMENT EXECUTE FUNCTION stream_agg.guard()');
 		$node->restart;
 		ok($node->poll_query_until($db, "SELECT bool_and(tgisinternal) AND count(*) = 4 FROM pg_trigger WHERE tgname ~ '^stream_agg_guard'"),
 			'every view has the guard of today');
