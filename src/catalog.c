@@ -7,8 +7,9 @@
  * to the end of the transaction.
  *
  * The library may be of another version than the SQL objects, for as long as ALTER EXTENSION UPDATE or a
- * restart of the server is due.  Later versions only add columns, at the end: rows are read whatever their
- * number, as commands that have nothing to do with us pass by here too, and written only when it is ours.
+ * restart of the server is due.  Later versions only add columns, at the end, that may be NULL.  So older
+ * objects serve; newer ones are read as far as we know them, as commands that have nothing to do with us pass
+ * by here too, but not written.
  */
 #include "postgres.h"
 
@@ -64,7 +65,8 @@ enum
 	Anum_pos_end,
 	Anum_pos_counters,			/* the first of SA_NCOUNTERS */
 	Anum_pos_start = Anum_pos_counters + SA_NCOUNTERS,
-	Natts_pos = Anum_pos_start
+	Natts_pos = Anum_pos_start,
+	Natts_pos_1_0 = Anum_pos_start - 1	/* columns of version 1.0 */
 };
 
 /* --- finding our tables --- */
@@ -202,13 +204,13 @@ refuse_older(const char *version)
 			 errhint("Run ALTER EXTENSION stream_agg UPDATE.")));
 }
 
-/* Is the library able to write the rows of this table? */
+/* Is the library able to write the rows of this table?  Nullable columns may be missing, down to so many. */
 static void
-check_columns(Relation rel, int natts)
+check_columns(Relation rel, int least, int most)
 {
-	if (RelationGetNumberOfAttributes(rel) < natts)
+	if (RelationGetNumberOfAttributes(rel) < least)
 		refuse_older(installed_version());
-	if (RelationGetNumberOfAttributes(rel) > natts)
+	if (RelationGetNumberOfAttributes(rel) > most)
 		refuse_newer(installed_version());
 }
 
@@ -355,7 +357,7 @@ sa_catalog_insert_view(const SaViewConfig *config)
 	bool		nulls[Natts_view] = {0};
 	HeapTuple	tuple;
 
-	check_columns(rel, Natts_view);
+	check_columns(rel, Natts_view, Natts_view);
 	values[Anum_view_id - 1] = Int32GetDatum(config->id);
 	values[Anum_view_view - 1] = ObjectIdGetDatum(config->view);
 	values[Anum_view_definition - 1] = ObjectIdGetDatum(config->definition);
@@ -401,7 +403,7 @@ sa_catalog_set_status(Oid view, const char *status, const char *message)
 	bool		nulls[Natts_view] = {0};
 	bool		replace[Natts_view] = {0};
 
-	check_columns(rel, Natts_view);
+	check_columns(rel, Natts_view, Natts_view);
 	if (HeapTupleIsValid(tuple))
 	{
 		values[Anum_view_status - 1] = CStringGetTextDatum(status);
@@ -453,7 +455,7 @@ sa_catalog_positions(int view_id)
 	SysScanDesc scan;
 	HeapTuple	tuple;
 
-	check_columns(rel, Natts_pos);
+	check_columns(rel, Natts_pos_1_0, Natts_pos);
 	scan = begin_positions(rel, view_id, NULL, 0, keys);
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
@@ -461,6 +463,7 @@ sa_catalog_positions(int view_id)
 		Datum		values[Natts_pos];
 		bool		nulls[Natts_pos];
 
+		memset(nulls, true, sizeof(nulls));
 		heap_deform_tuple(tuple, RelationGetDescr(rel), values, nulls);
 		pos->topic = TextDatumGetCString(values[Anum_pos_topic - 1]);
 		pos->partition = DatumGetInt32(values[Anum_pos_partition - 1]);
@@ -489,6 +492,7 @@ sa_catalog_save_position(int view_id, const SaViewPosition *pos)
 	Datum		values[Natts_pos];
 	bool		nulls[Natts_pos] = {0};
 
+	check_columns(rel, Natts_pos_1_0, Natts_pos);
 	values[Anum_pos_view_id - 1] = Int32GetDatum(view_id);
 	values[Anum_pos_topic - 1] = CStringGetTextDatum(pos->topic);
 	values[Anum_pos_partition - 1] = Int32GetDatum(pos->partition);
@@ -547,6 +551,7 @@ sa_catalog_change_view(const SaViewConfig *config)
 	bool		replace[Natts_view] = {0};
 	int			old_id;
 
+	check_columns(rel, Natts_view, Natts_view);
 	if (!HeapTupleIsValid(tuple))
 		elog(ERROR, "no configuration of continuous view %u", config->view);
 	old_id = read_view(tuple, RelationGetDescr(rel))->id;
