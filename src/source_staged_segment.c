@@ -53,8 +53,8 @@
 #include "compat.h"
 
 #include "catalog.h"
-#include "owner.h"
 #include "mend.h"
+#include "owner.h"
 #include "source_staged_segment.h"
 
 PG_FUNCTION_INFO_V1(sa_attach_restored);
