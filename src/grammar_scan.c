@@ -47,17 +47,28 @@ typedef struct Scan
 static bool
 begins_like_ours(const char *p)
 {
-	static const char *const words[] = {"create", "alter", "drop", "comment", "explain"};
-
-	p += strspn(p, " \t\n\r\f\v");
-	if (*p == '-' || *p == '/')
-		return true;
-	if (strchr("cCaAdDeE", *p) == NULL)		/* most end here */
-		return false;
-	for (size_t i = 0; i < lengthof(words); i++)
-		if (pg_strncasecmp(p, words[i], strlen(words[i])) == 0)
+	while (*p == ' ' || (*p >= '\t' && *p <= '\r'))
+		p++;
+	switch (*p)
+	{
+		case '-':
+		case '/':
 			return true;
-	return false;
+		case 'a':
+		case 'A':
+			return pg_strncasecmp(p, "alter", 5) == 0;
+		case 'c':
+		case 'C':
+			return pg_strncasecmp(p, "create", 6) == 0 || pg_strncasecmp(p, "comment", 7) == 0;
+		case 'd':
+		case 'D':
+			return pg_strncasecmp(p, "drop", 4) == 0;
+		case 'e':
+		case 'E':
+			return pg_strncasecmp(p, "explain", 7) == 0;
+		default:
+			return false;
+	}
 }
 
 static bool

@@ -19,7 +19,7 @@ for file in "$@"; do files+=("$(realpath "$file")"); done
 bash "$top/test/setup.sh"
 make_scratch
 if [ "${#files[@]}" = 0 ]; then
-    pg_source
+    pg_source "$(own_version)"
     files=("$pg_source"/src/test/regress/sql/*.sql "$pg_source"/src/pl/plpgsql/src/sql/*.sql "$pg_source"/contrib/*/sql/*.sql)
 fi
 logged syntax_tools make -s -C "$top/test/syntax" BUILD="$scratch/syntax" WERROR=1
