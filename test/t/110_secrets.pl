@@ -1,4 +1,4 @@
-# 080_secrets.pl: what a user mapping holds, or was meant to hold, is in no message and not in the server's
+# 110_secrets.pl: what a user mapping holds, or was meant to hold, is in no message and not in the server's
 # log, also when the statement is refused, sits in a function, or a stream is read that cannot be reached.
 use strict;
 use warnings;
