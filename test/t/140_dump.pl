@@ -168,11 +168,6 @@ my %ways = (
 		my ($from, $to, $file) = @_;
 		return ([ 'pg_dump', '-Fc', '-f', $file, '-d', $from ],
 			map { [ 'pg_restore', '--exit-on-error', "--section=$_", '-d', $to, $file ] } qw(pre-data data post-data));
-	},
-	single => sub {
-		my ($from, $to, $file) = @_;
-		return ([ 'pg_dump', '-Fc', '-f', $file, '-d', $from ],
-			[ 'pg_restore', '--single-transaction', '-d', $to, $file ]);
 	});
 
 sub test_way
@@ -258,6 +253,7 @@ CREATE INDEX ON app.running (n);
 INSERT INTO app.s SELECT g, timestamptz '2024-01-01Z' + g * interval '5 minutes', g % 4 FROM generate_series(1, 40) g;
 CALL stream_agg.run('app.s');
 CREATE MATERIALIZED VIEW app.finished WITH (stream_agg.continuous, stream_agg."end" = 'latest') AS SELECT sum(id) AS n FROM app.s;
+CALL stream_agg.run('app.finished');
 SELECT stream_agg.pause('app.paused');
 INSERT INTO app.s SELECT g, timestamptz '2024-01-01Z' + g * interval '5 minutes', g % 4 FROM generate_series(41, 100) g;
 SQL
