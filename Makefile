@@ -6,6 +6,8 @@
 #   make demo | test     set-up, build and a throw-away server, all in one; nothing is installed
 #   make bench | soak | test-pg | test-valgrind | fuzz-syntax      the same, on demand
 #   make test-all        the tests on every PostgreSQL that is supported, as root
+#   make test-assert     the tests on a PostgreSQL with assertions
+#   make test-upgrade    pg_upgrade of a live installation to every newer PostgreSQL, as root
 #   make demo-kafka | bench-kafka                  with a throw-away Kafka broker beside it
 
 PG_CONFIG ?= pg_config
@@ -81,7 +83,9 @@ test-pg: script = test/pg_regress_suite.sh
 test-valgrind: script = test/valgrind.sh
 fuzz-syntax: script = test/fuzz_syntax.sh
 test-all: script = test/versions/run.sh
-targets = demo demo-kafka test bench bench-kafka soak test-pg test-valgrind test-all fuzz-syntax
+test-assert: script = test/assert.sh
+test-upgrade: script = test/versions/upgrade.sh
+targets = demo demo-kafka test bench bench-kafka soak test-pg test-valgrind test-all test-assert test-upgrade fuzz-syntax
 $(targets):
 	@PG_CONFIG='$(PG_CONFIG)' bash $(script) $(ARGS)
 

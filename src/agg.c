@@ -238,6 +238,7 @@ sa_agg_create(Aggref *aggref, List *columns, AttrNumber filter)
 	 */
 	agg->value_is_state = !agg->has_final && agg->transtype == aggref->aggtype && agg->transtype != INTERNALOID &&
 		(aggref->aggfnoid < FirstNormalObjectId || !agg->trans.fn_strict);
+	agg->value_is_state |= sa_value_makes_state(aggref->aggfnoid);
 	agg->call = palloc0(SizeForFunctionCallInfo(agg->nargs + 1));
 	ReleaseSysCache(tuple);
 	return agg;
@@ -351,11 +352,30 @@ strict_start(SaAgg *agg, SaAggRun *run, SaTrans *trans)
 	return trans->isnull;		/* a NULL state stays */
 }
 
+/* The arguments stand in agg->call. */
+static void
+transition(SaAgg *agg, SaAggRun *run, SaTrans *trans)
+{
+	FunctionCallInfo call = agg->call;
+	Datum		value;
+
+	InitFunctionCallInfoData(*call, &agg->trans, agg->nargs + 1, agg->ref->inputcollid,
+							 (fmNodePtr) run->aggstate, NULL);
+	call->args[0].value = trans->value;
+	call->args[0].isnull = trans->isnull;
+	value = FunctionCallInvoke(call);
+	if (!agg->transbyval && DatumGetPointer(value) != DatumGetPointer(trans->value))
+		replace_state(agg, run, trans, value, call->isnull);
+	else
+		trans->value = value;
+	trans->isnull = call->isnull;
+	trans->novalue = false;
+}
+
 void
 sa_agg_advance(SaAgg *agg, SaAggRun *run, SaTrans *trans, const Datum *row, const bool *nulls)
 {
 	FunctionCallInfo call = agg->call;
-	Datum		value;
 
 	if (agg->filter != 0)
 	{
@@ -378,17 +398,7 @@ sa_agg_advance(SaAgg *agg, SaAggRun *run, SaTrans *trans, const Datum *row, cons
 	}
 	if (agg->trans.fn_strict && strict_start(agg, run, trans))
 		return;
-	InitFunctionCallInfoData(*call, &agg->trans, agg->nargs + 1, agg->ref->inputcollid,
-							 (fmNodePtr) run->aggstate, NULL);
-	call->args[0].value = trans->value;
-	call->args[0].isnull = trans->isnull;
-	value = FunctionCallInvoke(call);
-	if (!agg->transbyval && DatumGetPointer(value) != DatumGetPointer(trans->value))
-		replace_state(agg, run, trans, value, call->isnull);
-	else
-		trans->value = value;
-	trans->isnull = call->isnull;
-	trans->novalue = false;
+	transition(agg, run, trans);
 }
 
 /* Serialized form of an internal state. */
@@ -529,7 +539,8 @@ sa_agg_read(SaAgg *agg, SaAggRun *run, SaTrans *trans, StringInfo in)
 		SaCodec		bytes = {.kind = SA_CODEC_BYTES};
 
 		value = sa_codec_get(&bytes, in, &trans->isnull);
-		trans->value = trans->isnull ? (Datum) 0 : restore(agg, run, value);
+		trans->value = trans->isnull ? (Datum) 0 :
+			restore(agg, run, sa_state_of_today(agg->ref->aggfnoid, value));
 	}
 }
 
@@ -545,6 +556,15 @@ sa_agg_discard(SaAgg *agg, SaTrans *trans)
 void
 sa_agg_from_value(SaAgg *agg, SaAggRun *run, SaTrans *trans, Datum value, bool isnull)
 {
+	if (sa_value_makes_state(agg->ref->aggfnoid))
+	{
+		sa_agg_start(agg, run, trans);
+		agg->call->args[1].value = value;
+		agg->call->args[1].isnull = isnull;
+		if (!isnull)
+			transition(agg, run, trans);
+		return;
+	}
 	trans->isnull = isnull;
 	trans->novalue = isnull;
 	trans->value = isnull ? (Datum) 0 : copy_value(agg, run, value);

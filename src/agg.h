@@ -30,7 +30,7 @@ extern void sa_agg_check(Aggref *aggref, ParseState *pstate);
  */
 extern SaAgg *sa_agg_create(Aggref *aggref, List *columns, AttrNumber filter);
 
-/* True when the final value is the transition state, so that a result column can hold it. */
+/* True when the final value is the transition state, or makes it again, so that a result column can hold it. */
 extern bool sa_agg_value_is_state(const SaAgg *agg);
 
 extern Oid	sa_agg_state_type(const SaAgg *agg);

@@ -202,4 +202,43 @@ typedef const char *const SaOptionNamespace;
 typedef char *SaOptionNamespace;
 #endif
 
+/*
+ * 17: the states of sum(interval) and avg(interval) became internal; they were an interval, and an array of
+ * the sum and a count.  A sum still makes a state, as its only input; so results hold the states of sums, on
+ * every version.  sa_state_of_today gives bytes that an older server wrote to a log the form of today.
+ */
+#if PG_VERSION_NUM >= 170000
+#include "libpq/pqformat.h"
+#include "port/pg_bswap.h"
+#include "utils/fmgroids.h"
+#define sa_value_makes_state(aggfn) ((aggfn) == F_SUM_INTERVAL)
+static inline Datum
+sa_state_of_today(Oid aggfn, Datum bytes)
+{
+	const Size	sum_size = 16,	/* as interval_send makes it */
+				array_head = 20;
+	const char *data = VARDATA_ANY(DatumGetPointer(bytes));
+	Size		size = VARSIZE_ANY_EXHDR(DatumGetPointer(bytes));
+	uint64		n = pg_hton64(1);
+	StringInfoData buf;
+
+	if (aggfn == F_AVG_INTERVAL && size == array_head + 2 * (4 + sum_size))
+	{
+		data += array_head + 4;
+		memcpy(&n, data + sum_size + 4, sizeof(n));
+	}
+	else if (aggfn != F_SUM_INTERVAL || size != sum_size)
+		return bytes;
+	pq_begintypsend(&buf);
+	pq_sendint64(&buf, pg_ntoh64(n));
+	pq_sendbytes(&buf, data, sum_size);
+	pq_sendint64(&buf, 0);		/* no infinite ones, which are as new */
+	pq_sendint64(&buf, 0);
+	return PointerGetDatum(pq_endtypsend(&buf));
+}
+#else
+#define sa_value_makes_state(aggfn) false
+#define sa_state_of_today(aggfn, bytes) (bytes)
+#endif
+
 #endif							/* SA_COMPAT_H */

@@ -53,7 +53,7 @@ fill_worker(BackgroundWorker *bgw, const char *function, Datum arg)
 	bgw->bgw_start_time = BgWorkerStart_RecoveryFinished;
 	bgw->bgw_restart_time = BGW_NEVER_RESTART;
 	bgw->bgw_main_arg = arg;
-	strlcpy(bgw->bgw_library_name, "stream_agg", MAXPGPATH);
+	strlcpy(bgw->bgw_library_name, "stream_agg", sizeof(bgw->bgw_library_name));
 	strlcpy(bgw->bgw_function_name, function, BGW_MAXLEN);
 }
 
@@ -63,7 +63,7 @@ sa_launcher_init(void)
 	BackgroundWorker bgw;
 
 	if (!process_shared_preload_libraries_in_progress || IsBinaryUpgrade)
-		return;
+		return;					/* what pg_upgrade copies must hold still */
 	fill_worker(&bgw, "sa_launcher_main", (Datum) 0);
 	bgw.bgw_restart_time = 5;
 	snprintf(bgw.bgw_name, BGW_MAXLEN, "stream_agg launcher");

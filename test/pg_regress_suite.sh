@@ -110,7 +110,7 @@ suites=${*:-regress}
 bash "$top/test/setup.sh"
 make_scratch
 pgxs=$(dirname "$(dirname "$("$PG_CONFIG" --pgxs)")")
-pg_source "$(own_version)"
+pg_source
 say "PostgreSQL's tests: $pg_source"
 build_helpers
 make_stage

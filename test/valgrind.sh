@@ -95,7 +95,7 @@ rm -rf "${logs:?}"/*
 command -v valgrind >/dev/null || die "please install valgrind"
 bash "$top/test/setup.sh"
 make_scratch
-pg_source "$(own_version)"
+pg_source
 cp "$pg_source/src/tools/valgrind.supp" "$scratch/valgrind.supp"
 build_apart             # so that traces have a path of our sources that nobody else has
 make_stage

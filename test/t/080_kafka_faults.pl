@@ -947,6 +947,7 @@ sub test_slow
 	my $partitions = 50;    # of 4 MB, which the mock keeps
 	my $each = 1000;
 	my $megabytes = $partitions * $each * 4 / 1000;
+	my $bound = $megabytes * 2 / 3;    # half would do, but for servers with assertions, which pad what they allocate
 	$kafka->create_topic($topic, $partitions);
 	make_database($db, $topic, queued_max_messages_kbytes => 16_384, fetch_max_bytes => 8_388_608);
 	create_view($db, 'u', 'update', max_batch_bytes => '16MB');
@@ -970,7 +971,7 @@ sub test_slow
 	ok(eval { wait_until('it has tried', sub { $tries->() >= 3 }) }, 'which tries again and again');
 	does_not_spin($db, 'locked');
 	my $peak = memory_of($pid, 'VmHWM');
-	cmp_ok($peak - $before, '<', $megabytes / 2, sprintf('memory: %.0f MB before, at most %.0f MB', $before, $peak));
+	cmp_ok($peak - $before, '<', $bound, sprintf('memory: %.0f MB before, at most %.0f MB', $before, $peak));
 	is(worker_of($db), $pid, 'of the same worker');
 	kill('TERM', $locker->{pid});
 	$node->safe_psql($db, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%' AND pid <> pg_backend_pid()");
@@ -979,7 +980,7 @@ sub test_slow
 	is_query($db, '(TABLE u EXCEPT ALL TABLE neighbour) UNION ALL (TABLE neighbour EXCEPT ALL TABLE u) LIMIT 5', '', 'with the same results');
 	is_query($db, 'SELECT sum(n) = (SELECT min(accepted) FROM stream_agg.views) FROM u', 't', 'of all records');
 	$peak = memory_of($pid, 'VmHWM');
-	cmp_ok($peak - $before, '<', $megabytes / 2, sprintf('memory: at most %.0f MB in all', $peak));
+	cmp_ok($peak - $before, '<', $bound, sprintf('memory: at most %.0f MB in all', $peak));
 	$node->safe_psql('postgres', "DROP DATABASE $db");
 	return;
 }

@@ -34,13 +34,6 @@ pass_settings() {
     settings+=(KAFKA_DEADLINE=240)
 }
 
-# The sources as they are, committed or not, in a folder that no other run builds in.
-copy_sources() {
-    mkdir -p "$1"
-    tar -C "$top" -cf - --exclude=./.git --exclude=./tmp_check --exclude='*.o' --exclude='*.so' \
-        --exclude=./.build-id --exclude=./.build-lock . | tar -C "$1" -xf -
-}
-
 # in_version VERSION COMMAND...: in its tree, or on the machine when that has it.
 in_version() {
     local version=$1
@@ -76,14 +69,7 @@ test_version() {
     mkdir -m 1777 "$scratch/$version"
     copy_sources "$scratch/$version/stream_agg"
     run run_version "$version" || status=$?
-    good=$(grep -c '^ok      ' "$logs/$version.log" || true)
-    bad=$(grep -c '^FAILED  ' "$logs/$version.log" || true)
-    if [ "$bad" = 0 ] && { [ "$status" != 0 ] || [ "$good" = 0 ]; }; then
-        say "FAILED  pg$version/run (exit $status)"
-        bad=1
-    fi
-    passed=$((passed + good))
-    failed=$((failed + bad))
+    tally "pg$version/run" "$logs/$version.log" "$status"
     table+=("$(printf '%-40s %3d passed, %3d failed  %3d min' "$(title "$version")" "$good" "$bad" $(((SECONDS - start + 59) / 60)))")
     cp -r "$scratch/$version/stream_agg/tmp_check" "$logs/$version" 2>/dev/null || true
     rm -rf "${scratch:?}/$version"
