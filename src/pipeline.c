@@ -371,6 +371,19 @@ is_current(const SaView *view, const SaViewConfig *config)
 	return config->id == view->config->id && equal(config->options, view->config->options);
 }
 
+/*
+ * Never waits: this transaction holds locks of other views, and whoever holds this one may want theirs next.  The
+ * view leaves the batch to the others and tries again.
+ */
+static void
+lock_result(const SaView *view)
+{
+	if (!ConditionalLockRelationOid(view->config->view, RowExclusiveLock))
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("another transaction holds a lock on its result table")));
+}
+
 /* Lock the result table and see that the view still runs as it is; a paused or dropped one takes no part. */
 static bool
 check_running(Part *part)
@@ -378,7 +391,7 @@ check_running(Part *part)
 	SaView	   *view = part->view;
 	SaViewConfig *config;
 
-	LockRelationOid(view->config->view, RowExclusiveLock);
+	lock_result(view);
 	if (SearchSysCacheExists1(RELOID, ObjectIdGetDatum(view->config->view)))
 	{
 		config = sa_catalog_view(view->config->view);
@@ -798,7 +811,7 @@ save_failure(SaView *view, const char *message)
 		SaViewConfig *config;
 
 		PushActiveSnapshot(GetTransactionSnapshot());
-		LockRelationOid(view->config->view, RowExclusiveLock);
+		lock_result(view);
 		config = sa_catalog_view(view->config->view);
 		if (config != NULL && strcmp(config->status, SA_STATUS_RUNNING) == 0)	/* and not paused meanwhile */
 			sa_catalog_set_status(view->config->view, SA_STATUS_FAILED, message);

@@ -160,6 +160,7 @@ apply_worker_settings(void)
 	set("max_parallel_workers_per_gather", "0");
 	set("row_security", "on");
 	set("lock_timeout", psprintf("%d", view_lock_timeout));
+	set("deadlock_timeout", "100ms");	/* it is for us to give way, who try again */
 	set("client_encoding", GetDatabaseEncodingName());
 	if (GetConfigOption("transaction_timeout", true, false))
 		set("transaction_timeout", "0");

@@ -28,7 +28,7 @@ my $why_not = Kafka::why_not_real();
 note $real ? 'with a real broker' : "with the mock: $why_not";
 $kafka->start;
 
-my $node = make_node('kafka_data');
+my $node = make_node('kafka_data', conf => "max_worker_processes = 64\n");
 $node->start;
 
 my $workers = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'stream_agg worker' AND datname = current_database()";

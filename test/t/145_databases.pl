@@ -235,7 +235,7 @@ sub test_drop_extension
 		my $schema = $round % 3 == 0;
 		$node->safe_psql('gone', "CREATE EXTENSION IF NOT EXISTS stream_agg; CREATE SCHEMA app; SET search_path = app, public;\n$streams_sql");
 		my @scripts = map {
-			start_script($node, "insert_${round}_$_", "SET client_min_messages = error;\n" . "INSERT INTO app.$_ SELECT g, g % 5 FROM generate_series(1, 50) g;\n" x 2000,
+			start_script($node, "insert_${round}_$_", "SET client_min_messages = error;\n" . "INSERT INTO app.$_ SELECT g, g % 5 FROM generate_series(1, 50) g;\n" x 20000,
 				db => 'gone')
 		} @streams;
 		ok($node->poll_query_until('gone', 'SELECT count(*) = 3 FROM stream_agg.streams WHERE end_position > 500'), 'sessions insert, workers read');
