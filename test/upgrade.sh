@@ -52,7 +52,11 @@ upgrade() {
     as_user cp -a "$scratch/old" "$scratch/upgrade/old"
     server_create
     run_to "$logs/$1.log" in_dir "$scratch/upgrade" pg_upgrade -b "$old" -B "$new" -d old -D "$data" \
-        -U "$PGUSER" -s "$scratch/sock" "--$1" || return
+        -U "$PGUSER" -s "$scratch/sock" --retain "--$1" || return
+    if grep -rE 'stream_agg (launcher|worker)' "$data/pg_upgrade_output.d"; then
+        say 'workers ran while pg_upgrade did'
+        return 1
+    fi
     rm -rf "$scratch/upgrade/old"
 }
 in_dir() {
