@@ -5,6 +5,7 @@
 #ifndef SA_DDL_ALTER_H
 #define SA_DDL_ALTER_H
 
+#include "nodes/parsenodes.h"
 #include "nodes/plannodes.h"
 
 /*

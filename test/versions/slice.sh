@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 #
-# slice.sh: what CI has time for on a version that is not the machine's: the build without warnings, regress,
-# isolation, and of TAP what takes about five minutes on two cores: a third of the oracle's seeds, all that is
-# short, and Kafka only as the mock. What is left out says little about versions.
+# slice.sh: what CI has time for on a version that is not the machine's: the build without warnings, rules,
+# regress, isolation, and of TAP what takes about five minutes on two cores: a third of the oracle's seeds, all
+# that is short, and Kafka only as the mock. What is left out says little about versions.
 #
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
@@ -17,6 +17,6 @@ else
     echo 'FAILED  build'
     exit 1
 fi
-bash test/run_tests.sh regress isolation || status=1
+bash test/run_tests.sh rules regress isolation || status=1
 ONLY=$tap bash test/run_tests.sh tap || status=1
 exit "$status"
