@@ -208,7 +208,7 @@ sub test_logical
 		# Workers commit asynchronously: what is shown need not be on disk yet, from where it is sent.
 		$publisher->wait_for_catchup('sub', 'replay', $publisher->lsn('insert'));
 		$subscriber->wait_for_subscription_sync($publisher, 'sub') if $name =~ /copy/;
-		is_query($subscriber, 'postgres', "SELECT * FROM $_ v ORDER BY v::text COLLATE \"C\"", $publisher->safe_psql('postgres', "SELECT * FROM $_ v ORDER BY v::text COLLATE \"C\""), "$name: $_") for @views;
+		is_query($subscriber, 'postgres', "SELECT * FROM $_ whole ORDER BY whole::text COLLATE \"C\"", $publisher->safe_psql('postgres', "SELECT * FROM $_ whole ORDER BY whole::text COLLATE \"C\""), "$name: $_") for @views;
 		return;
 	};
 	$subscriber->wait_for_subscription_sync($publisher, 'sub');
