@@ -80,6 +80,7 @@ typedef struct SaBatch
 	int			nrefusals;
 	SaRefusal  *refusals;		/* by ordinal */
 	const char *failure;		/* a record that on_malformed = 'fail' stops at; NULL: none */
+	bool		taken;			/* by a view, whose table is locked */
 	bool		at_end;			/* everything as of the last refresh has been read */
 	bool		drained;		/* nothing more is at hand: the source wakes its reader when there is */
 } SaBatch;

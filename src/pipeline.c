@@ -371,17 +371,27 @@ is_current(const SaView *view, const SaViewConfig *config)
 	return config->id == view->config->id && equal(config->options, view->config->options);
 }
 
-/*
- * Never waits: this transaction holds locks of other views, and whoever holds this one may want theirs next.  The
- * view leaves the batch to the others and tries again.
- */
 static void
-lock_result(const SaView *view)
+lock_at_once(const SaView *view)
 {
 	if (!ConditionalLockRelationOid(view->config->view, RowExclusiveLock))
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 				 errmsg("another transaction holds a lock on its result table")));
+}
+
+/*
+ * Only the first view of a batch waits: for others, this transaction holds locks of views already, and whoever
+ * holds this one may want those next.  They leave the batch to the rest and try again.
+ */
+static void
+lock_result(Part *part)
+{
+	if (part->batch->taken)
+		lock_at_once(part->view);
+	else
+		LockRelationOid(part->view->config->view, RowExclusiveLock);
+	part->batch->taken = true;
 }
 
 /* Lock the result table and see that the view still runs as it is; a paused or dropped one takes no part. */
@@ -391,7 +401,7 @@ check_running(Part *part)
 	SaView	   *view = part->view;
 	SaViewConfig *config;
 
-	lock_result(view);
+	lock_result(part);
 	if (SearchSysCacheExists1(RELOID, ObjectIdGetDatum(view->config->view)))
 	{
 		config = sa_catalog_view(view->config->view);
@@ -811,7 +821,7 @@ save_failure(SaView *view, const char *message)
 		SaViewConfig *config;
 
 		PushActiveSnapshot(GetTransactionSnapshot());
-		lock_result(view);
+		lock_at_once(view);
 		config = sa_catalog_view(view->config->view);
 		if (config != NULL && strcmp(config->status, SA_STATUS_RUNNING) == 0)	/* and not paused meanwhile */
 			sa_catalog_set_status(view->config->view, SA_STATUS_FAILED, message);
