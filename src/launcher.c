@@ -25,10 +25,10 @@
 #include "storage/proc.h"
 #include "storage/procsignal.h"
 #include "tcop/tcopprot.h"
+#include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
-#include "utils/syscache.h"
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
@@ -119,20 +119,26 @@ list_databases(void)
 	return result;
 }
 
+/* From the table: we are woken in the midst of a commit, before the caches hear of it. */
 static DatabaseState
 database_state(Oid database)
 {
 	MemoryContext cxt = CurrentMemoryContext;
 	DatabaseState result = DATABASE_GONE;
+	Relation	rel;
+	ScanKeyData key;
+	SysScanDesc scan;
 	HeapTuple	tuple;
 
 	StartTransactionCommand();
-	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(database));
+	rel = table_open(DatabaseRelationId, AccessShareLock);
+	ScanKeyInit(&key, Anum_pg_database_oid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(database));
+	scan = systable_beginscan(rel, DatabaseOidIndexId, true, NULL, 1, &key);
+	tuple = systable_getnext(scan);
 	if (HeapTupleIsValid(tuple))
-	{
 		result = state_of((Form_pg_database) GETSTRUCT(tuple));
-		ReleaseSysCache(tuple);
-	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(cxt);
 	return result;
