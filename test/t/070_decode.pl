@@ -299,6 +299,7 @@ SQL
 	my ($id, $got, $expected, $error) = split /\|/, $line, 4;
 	($got, $expected) = map { pack('H*', $_) } $got, $expected;
 	next if without_halves($got) eq without_halves($expected);
+	next if $records[$id - 1] =~ /\\ue000|\xee\x80\x80/i;    # by chance itself what stands for the replaced
 	push @differences, "record: $records[$id - 1]\ngot: $got $error\nexpected: " . ($expected eq '' ? 'an error' : $expected);
 }
 is(scalar(@differences), 0, "the decoder agrees with the server on $cases records (seed $seed)")

@@ -174,6 +174,7 @@ sub options
 sub stand_still
 {
 	my $view = pick(@views);
+	sql("CALL stream_agg.run('s')");    # it has a place
 	sql("SELECT stream_agg.pause('$view->{name}')");
 	my $position = sql("SELECT position FROM stream_agg.partitions WHERE view = '$view->{name}'::regclass");
 	sql("SELECT stream_agg.seek('$view->{name}', '$position'); SELECT stream_agg.resume('$view->{name}')");
