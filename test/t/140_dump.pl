@@ -183,6 +183,9 @@ sub test_way
 	$node->safe_psql($db, "CREATE EXTENSION stream_agg;\n" . StreamAggOracle::prelude());
 	$node->safe_psql($db, "SET client_min_messages = error;\nCREATE SCHEMA r;\n" . join('', map { $_->{setup} } @seeds));
 
+	# Counters are there from when a view has met its stream.
+	ok($node->poll_query_until($db, 'SELECT count(*) = 0 FROM stream_agg.view_config v WHERE NOT EXISTS (SELECT FROM stream_agg.view_position WHERE view_id = v.id)'),
+		'all views are at work');
 	my ($script, $total) = feed($node, $db, "feed_$way", @seeds);
 	my $at = int((0.1 + rand(0.6)) * $total);
 	wait_until("$at steps are done", sub { return (() = slurp_file($script->{out}) =~ /^\@/mg) >= $at || defined script_exit($script) });
