@@ -780,7 +780,7 @@ SQL
 	}
 	may_not('mallory', $_) for "SELECT * FROM stream_agg.try_decode('alice.s', 'x')", 'EXPLAIN ANALYZE SELECT * FROM alice.own', 'EXPLAIN SELECT * FROM alice.own';
 	answer('mallory', "SELECT DISTINCT query FROM pg_stat_activity WHERE application_name ~ 'stream_agg'", '<insufficient privilege>', 'what workers do');
-	answer('mallory', "SELECT string_agg(application_name, ' ' ORDER BY 1) FROM pg_stat_activity WHERE application_name ~ 'stream_agg'", 'stream_agg launcher stream_agg s stream_agg s', 'only the names of streams show');
+	answer('mallory', "SELECT string_agg(application_name, ' ' ORDER BY application_name) FROM pg_stat_activity WHERE application_name ~ 'stream_agg'", 'stream_agg launcher stream_agg s stream_agg s', 'only the names of streams show');
 
 	# Through functions that somebody else has made: they have their maker's rights.
 	login('mallory', "CREATE FUNCTION mallory.pause(regclass) RETURNS void SECURITY DEFINER LANGUAGE sql AS 'SELECT stream_agg.pause(\$1)'; GRANT EXECUTE ON FUNCTION mallory.pause TO PUBLIC");
