@@ -40,31 +40,22 @@ DO $$
 DECLARE
 	renamed record;
 BEGIN
-	FOR renamed IN
-		SELECT c.relname, d.attnum, d.attname AS old, r.attname AS new
-		FROM stream_agg.view_config v
-			JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) v.definition::pg_catalog.oid
-			JOIN pg_catalog.pg_attribute d ON d.attrelid OPERATOR(pg_catalog.=) c.oid AND d.attnum OPERATOR(pg_catalog.>) 0
-			JOIN pg_catalog.pg_attribute r ON r.attrelid OPERATOR(pg_catalog.=) v.view::pg_catalog.oid
-				AND r.attnum OPERATOR(pg_catalog.=) d.attnum
-		WHERE d.attname OPERATOR(pg_catalog.<>) r.attname
-		ORDER BY c.oid, d.attnum
+	FOR pass IN 1 .. 2	-- first out of each other's way: another column may still have the new name
 	LOOP
-		-- another column may still have the new name
-		EXECUTE pg_catalog.format('ALTER VIEW stream_agg.%I RENAME COLUMN %I TO %I', renamed.relname, renamed.old,
-			'stream_agg_column_' OPERATOR(pg_catalog.||) renamed.attnum::text);
-	END LOOP;
-	FOR renamed IN
-		SELECT c.relname, d.attname AS old, r.attname AS new
-		FROM stream_agg.view_config v
-			JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) v.definition::pg_catalog.oid
-			JOIN pg_catalog.pg_attribute d ON d.attrelid OPERATOR(pg_catalog.=) c.oid AND d.attnum OPERATOR(pg_catalog.>) 0
-			JOIN pg_catalog.pg_attribute r ON r.attrelid OPERATOR(pg_catalog.=) v.view::pg_catalog.oid
-				AND r.attnum OPERATOR(pg_catalog.=) d.attnum
-		WHERE d.attname OPERATOR(pg_catalog.<>) r.attname
-		ORDER BY c.oid, d.attnum
-	LOOP
-		EXECUTE pg_catalog.format('ALTER VIEW stream_agg.%I RENAME COLUMN %I TO %I', renamed.relname, renamed.old, renamed.new);
+		FOR renamed IN
+			SELECT c.relname, d.attnum, d.attname AS old, r.attname AS new
+			FROM stream_agg.view_config v
+				JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) v.definition::pg_catalog.oid
+				JOIN pg_catalog.pg_attribute d ON d.attrelid OPERATOR(pg_catalog.=) c.oid AND d.attnum OPERATOR(pg_catalog.>) 0
+				JOIN pg_catalog.pg_attribute r ON r.attrelid OPERATOR(pg_catalog.=) v.view::pg_catalog.oid
+					AND r.attnum OPERATOR(pg_catalog.=) d.attnum
+			WHERE d.attname OPERATOR(pg_catalog.<>) r.attname
+			ORDER BY c.oid, d.attnum
+		LOOP
+			EXECUTE pg_catalog.format('ALTER VIEW stream_agg.%I RENAME COLUMN %I TO %I', renamed.relname, renamed.old,
+				CASE WHEN pass OPERATOR(pg_catalog.=) 1 THEN 'stream_agg_column_' OPERATOR(pg_catalog.||) renamed.attnum::text
+					ELSE renamed.new::text END);
+		END LOOP;
 	END LOOP;
 END
 $$;

@@ -108,6 +108,13 @@ refuse(Oid relid)
 	aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, get_rel_name(relid));
 }
 
+void
+sa_admin_check_owner(Oid relid)
+{
+	if (!owns(relid))
+		refuse(relid);
+}
+
 SaViewConfig *
 sa_admin_view(Oid relid)
 {
@@ -167,8 +174,7 @@ sa_drop_view(PG_FUNCTION_ARGS)
 	SaViewConfig *config = sa_admin_lock_view(PG_GETARG_OID(0), AccessExclusiveLock, "stream_agg.drop_view()");
 	ObjectAddress address;
 
-	if (!owns(config->view))
-		refuse(config->view);
+	sa_admin_check_owner(config->view);
 	ObjectAddressSet(address, RelationRelationId, config->view);
 	performDeletion(&address, DROP_RESTRICT, 0);
 	PG_RETURN_VOID();

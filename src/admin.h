@@ -20,4 +20,7 @@ extern SaViewConfig *sa_admin_view(Oid relid);
  */
 extern SaViewConfig *sa_admin_lock_view(Oid relid, LOCKMODE lockmode, const char *what);
 
+/* Errors unless the current user owns the relation: to administer is not to own. */
+extern void sa_admin_check_owner(Oid relid);
+
 #endif							/* SA_ADMIN_H */

@@ -13,10 +13,8 @@
 #include "access/xact.h"
 #include "commands/tablecmds.h"
 #include "fmgr.h"
-#include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "storage/lmgr.h"
-#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -24,6 +22,7 @@
 
 #include "admin.h"
 #include "catalog.h"
+#include "commit.h"
 #include "compat.h"
 #include "ddl_guard.h"
 #include "ddl_part.h"
@@ -148,20 +147,14 @@ tell(const SaViewPosition *pos, int64 to)
 static SaViewPosition *
 find_position(List *positions, const SaPosition *place)
 {
-	ListCell   *lc;
+	SaViewPosition *pos = sa_commit_find(positions, place->topic, place->partition);
 
-	foreach(lc, positions)
-	{
-		SaViewPosition *pos = lfirst(lc);
-
-		if (pos->partition == place->partition && strcmp(pos->topic, place->topic) == 0)
-			return pos;
-	}
-	ereport(ERROR,
-			(errcode(ERRCODE_UNDEFINED_OBJECT),
-			 errmsg("the view does not read partition %d of topic \"%s\"", place->partition, place->topic),
-			 errhint("See stream_agg.partitions.")));
-	return NULL;				/* keep compiler quiet */
+	if (pos == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("the view does not read partition %d of topic \"%s\"", place->partition, place->topic),
+				 errhint("See stream_agg.partitions.")));
+	return pos;
 }
 
 static void
@@ -243,13 +236,6 @@ sa_seek(PG_FUNCTION_ARGS)
 /* --- swap --- */
 
 static void
-check_owner(Oid view)
-{
-	if (!sa_class_ownercheck(view, GetUserId()))
-		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, get_rel_name(view));
-}
-
-static void
 rename_to(Oid view, const char *name)
 {
 	RenameRelationInternal(view, name, false, false);
@@ -278,13 +264,13 @@ sa_swap(PG_FUNCTION_ARGS)
 	char	   *name_a;
 	char	   *name_b;
 
-	check_owner(a);
-	check_owner(b);
+	sa_admin_check_owner(a);
+	sa_admin_check_owner(b);
 	/* in the order in which workers lock them */
 	(void) sa_admin_lock_view(id_a < id_b ? a : b, AccessExclusiveLock, "stream_agg.swap()");
 	(void) sa_admin_lock_view(id_a < id_b ? b : a, AccessExclusiveLock, "stream_agg.swap()");
-	check_owner(a);
-	check_owner(b);
+	sa_admin_check_owner(a);
+	sa_admin_check_owner(b);
 	check_same_schema(a, b);
 	if (a == b)
 		PG_RETURN_VOID();

@@ -34,14 +34,6 @@ static object_access_hook_type prev_object_access = NULL;
 
 /* --- dropping --- */
 
-static Oid
-continuous_view_of(List *name)
-{
-	Oid			relid = RangeVarGetRelid(makeRangeVarFromNameList(name), NoLock, true);
-
-	return OidIsValid(relid) && sa_catalog_exists() && sa_catalog_view(relid) ? relid : InvalidOid;
-}
-
 /* Moves the continuous views of a DROP MATERIALIZED VIEW into a DROP TABLE; NULL: there are none. */
 static DropStmt *
 split_drop(DropStmt *drop)
@@ -54,7 +46,7 @@ split_drop(DropStmt *drop)
 	tables->objects = NIL;
 	foreach(lc, drop->objects)
 	{
-		if (OidIsValid(continuous_view_of(lfirst(lc))))
+		if (sa_ddl_guard_view_of(makeRangeVarFromNameList(lfirst(lc))))
 			tables->objects = lappend(tables->objects, lfirst(lc));
 		else
 			matviews = lappend(matviews, lfirst(lc));

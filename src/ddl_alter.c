@@ -11,31 +11,21 @@
 #include "postgres.h"
 
 #include "catalog/namespace.h"
-#include "catalog/pg_class.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "storage/lmgr.h"
-#include "utils/acl.h"
 #include "utils/lsyscache.h"
 
+#include "admin.h"
 #include "catalog.h"
 #include "compat.h"
 #include "ddl_alter.h"
+#include "ddl_guard.h"
 #include "ddl_part.h"
 #include "ddl_view.h"
 #include "owner.h"
 #include "query.h"
 #include "slot.h"
-
-SaViewConfig *
-sa_ddl_alter_view_of(RangeVar *rel)
-{
-	Oid			relid = rel ? RangeVarGetRelid(rel, NoLock, true) : InvalidOid;
-
-	if (!OidIsValid(relid) || get_rel_relkind(relid) != RELKIND_RELATION || !sa_catalog_exists())
-		return NULL;
-	return sa_catalog_view(relid);
-}
 
 /* --- options --- */
 
@@ -69,13 +59,6 @@ changed_options(List *options, List *set, List *reset)
 	return list_concat(result, set);
 }
 
-static void
-check_owner(Oid view)
-{
-	if (!sa_class_ownercheck(view, GetUserId()))
-		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, get_rel_name(view));
-}
-
 /* Loading a query may call the owner's functions. */
 static void
 check_options(const SaViewConfig *config)
@@ -95,14 +78,14 @@ check_options(const SaViewConfig *config)
 static void
 change_options(SaViewConfig *config, List *set, List *reset)
 {
-	check_owner(config->view);
+	sa_admin_check_owner(config->view);
 	LockRelationOid(config->view, ShareRowExclusiveLock);
 	config = sa_catalog_view(config->view);
 	if (config == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("continuous view was dropped concurrently")));
-	check_owner(config->view);	/* it may have got another one while we waited */
+	sa_admin_check_owner(config->view);	/* it may have got another one while we waited */
 	config->options = changed_options(config->options, set, reset);
 	check_options(config);
 	sa_catalog_change_view(config);
@@ -162,7 +145,7 @@ static bool
 translate_alter(AlterTableStmt *alter)
 {
 	SaViewConfig *config = alter->objtype == OBJECT_MATVIEW || alter->objtype == OBJECT_TABLE ?
-		sa_ddl_alter_view_of(alter->relation) : NULL;
+		sa_ddl_guard_view_of(alter->relation) : NULL;
 
 	if (config == NULL)
 		return true;
@@ -175,7 +158,7 @@ translate_rename(RenameStmt *rename)
 {
 	ObjectType *type = rename->renameType == OBJECT_COLUMN ? &rename->relationType : &rename->renameType;
 
-	if (*type == OBJECT_MATVIEW && sa_ddl_alter_view_of(rename->relation))
+	if (*type == OBJECT_MATVIEW && sa_ddl_guard_view_of(rename->relation))
 		*type = OBJECT_TABLE;
 }
 
@@ -183,14 +166,14 @@ static void
 translate_comment(CommentStmt *comment)
 {
 	if (comment->objtype == OBJECT_MATVIEW &&
-		sa_ddl_alter_view_of(makeRangeVarFromNameList(castNode(List, comment->object))))
+		sa_ddl_guard_view_of(makeRangeVarFromNameList(castNode(List, comment->object))))
 		comment->objtype = OBJECT_TABLE;
 }
 
 static void
 refuse_refresh(RefreshMatViewStmt *refresh)
 {
-	if (sa_ddl_alter_view_of(refresh->relation))
+	if (sa_ddl_guard_view_of(refresh->relation))
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("cannot refresh continuous view \"%s\"", refresh->relation->relname),
@@ -217,7 +200,7 @@ sa_ddl_alter_translate(PlannedStmt *pstmt)
 			break;
 		case T_AlterObjectSchemaStmt:
 			if (((AlterObjectSchemaStmt *) stmt)->objectType == OBJECT_MATVIEW &&
-				sa_ddl_alter_view_of(((AlterObjectSchemaStmt *) stmt)->relation))
+				sa_ddl_guard_view_of(((AlterObjectSchemaStmt *) stmt)->relation))
 				((AlterObjectSchemaStmt *) stmt)->objectType = OBJECT_TABLE;
 			break;
 		case T_CommentStmt:
@@ -239,7 +222,7 @@ sa_ddl_alter_renamed(RenameStmt *rename)
 
 	if (rename->renameType != OBJECT_COLUMN || rename->relationType != OBJECT_TABLE)
 		return;
-	config = sa_ddl_alter_view_of(rename->relation);
+	config = sa_ddl_guard_view_of(rename->relation);
 	if (config && get_attnum(config->definition, rename->subname) != InvalidAttrNumber)
 		sa_part_rename_column(config->definition, rename->subname, rename->newname);
 }

@@ -17,7 +17,4 @@ extern PlannedStmt *sa_ddl_alter_translate(PlannedStmt *pstmt);
 /* After RENAME COLUMN: the definition keeps the names of the result table. */
 extern void sa_ddl_alter_renamed(RenameStmt *rename);
 
-/* The continuous view that a name stands for; NULL: it is none. */
-extern struct SaViewConfig *sa_ddl_alter_view_of(RangeVar *rel);
-
 #endif							/* SA_DDL_ALTER_H */

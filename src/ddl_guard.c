@@ -2,9 +2,9 @@
  * ddl_guard.c
  *		What may not be done to result tables while their views live.
  *
- * Invariant: a result table keeps the view's own columns, in front, its key and its guard; nobody but the
- * worker changes its rows, by whatever way (inheritance, partitions, BEFORE triggers).  An aggregate keeps
- * the type of its state while views use it.
+ * Invariant: a result table keeps the view's own columns (those of its definition, by name), its key and its
+ * guard; nobody but the worker changes its rows, by whatever way (inheritance, partitions, BEFORE triggers).
+ * An aggregate keeps the type of its state while views use it.
  *
  * No locks of its own, no state: nothing to recover after a crash.
  */
@@ -48,10 +48,10 @@ sa_ddl_guard_is_open(Oid view)
 	return open_view == view;
 }
 
-static SaViewConfig *
-view_of_rangevar(RangeVar *rel)
+SaViewConfig *
+sa_ddl_guard_view_of(RangeVar *rel)
 {
-	Oid			relid = RangeVarGetRelid(rel, NoLock, true);
+	Oid			relid = rel ? RangeVarGetRelid(rel, NoLock, true) : InvalidOid;
 
 	if (!OidIsValid(relid) || get_rel_relkind(relid) != RELKIND_RELATION || !sa_catalog_exists())
 		return NULL;
@@ -121,7 +121,7 @@ is_guard(Oid relid, const char *name)
 static void
 check_parent(RangeVar *parent)
 {
-	if (view_of_rangevar(parent))
+	if (sa_ddl_guard_view_of(parent))
 		refuse_change("inherit from", parent->relname, "Its result table is an ordinary table without children.");
 }
 
@@ -129,7 +129,7 @@ check_parent(RangeVar *parent)
 static void
 check_partition(RangeVar *partition)
 {
-	if (view_of_rangevar(partition))
+	if (sa_ddl_guard_view_of(partition))
 		refuse_change("change the kind of", partition->relname, "Its result table is an ordinary, logged table.");
 }
 
@@ -214,7 +214,7 @@ sa_ddl_guard_drop_trigger(DropStmt *drop)
 	{
 		List	   *name = lfirst(lc);
 		RangeVar   *rel = makeRangeVarFromNameList(list_truncate(list_copy(name), list_length(name) - 1));
-		SaViewConfig *config = view_of_rangevar(rel);
+		SaViewConfig *config = sa_ddl_guard_view_of(rel);
 
 		if (config && is_guard(config->view, strVal(llast(name))))
 			refuse_change("drop the guard of", rel->relname, "It refuses direct changes while the view lives.");
@@ -263,7 +263,7 @@ check_alter_column(SaViewConfig *config, AlterTableCmd *cmd, const char *relname
 void
 sa_ddl_guard_alter(AlterTableStmt *alter)
 {
-	SaViewConfig *config = view_of_rangevar(alter->relation);
+	SaViewConfig *config = sa_ddl_guard_view_of(alter->relation);
 	ListCell   *lc;
 
 	foreach(lc, alter->cmds)
@@ -285,10 +285,10 @@ void
 sa_ddl_guard_trigger(CreateTrigStmt *trigger)
 {
 	if (trigger->row && (trigger->timing & TRIGGER_TYPE_TIMING_MASK) == TRIGGER_TYPE_BEFORE &&
-		view_of_rangevar(trigger->relation))
+		sa_ddl_guard_view_of(trigger->relation))
 		refuse_change("create a BEFORE ROW trigger on", trigger->relation->relname,
 					  "It could change what the view writes; use an AFTER trigger.");
-	if (trigger->transitionRels != NIL && view_of_rangevar(trigger->relation))
+	if (trigger->transitionRels != NIL && sa_ddl_guard_view_of(trigger->relation))
 		refuse_change("create a trigger with transition tables on", trigger->relation->relname,
 					  "The worker writes row by row; use a row trigger.");
 }

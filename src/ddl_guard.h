@@ -5,7 +5,11 @@
 #ifndef SA_DDL_GUARD_H
 #define SA_DDL_GUARD_H
 
+#include "catalog.h"
 #include "nodes/parsenodes.h"
+
+/* The continuous view that a name stands for; NULL: it is none. */
+extern SaViewConfig *sa_ddl_guard_view_of(RangeVar *rel);
 
 extern void sa_ddl_guard_alter(AlterTableStmt *alter);
 extern void sa_ddl_guard_create(CreateStmt *create);

@@ -435,8 +435,31 @@ SQL
 	return;
 }
 
+# Under 1.0 definitions kept the names that columns of results had at first; they are found by them now.
+sub test_columns
+{
+	create_database('columns', '1.0');
+	$node->safe_psql('columns', <<'SQL');
+CREATE FOREIGN TABLE s (a int, b int) SERVER stream_staged;
+CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS SELECT a, b, count(*) AS n FROM s GROUP BY a, b;
+INSERT INTO s VALUES (1, 2);
+CALL stream_agg.run('s');
+SQL
+	my $definition = $node->safe_psql('columns', 'SELECT definition FROM stream_agg.view_config');
+	# as if a and b had been exchanged in the result, and n renamed
+	$node->safe_psql('columns', join('', map { "ALTER VIEW $definition RENAME COLUMN $_;" } 'a TO t', 'b TO a', 't TO b', 'n TO m'));
+	$node->safe_psql('columns', 'ALTER EXTENSION stream_agg UPDATE');
+	is_query($node, 'columns', "SELECT string_agg(attname, ' ' ORDER BY attnum) FROM pg_attribute WHERE attrelid = '$definition'::regclass AND attnum > 0",
+		'a b n', 'definitions have the names of their results');
+	$node->safe_psql('columns', 'INSERT INTO s VALUES (1, 2)');
+	$node->safe_psql('columns', "CALL stream_agg.run('s')");
+	is_query($node, 'columns', 'TABLE v', '1|2|2', 'and the view goes on');
+	return;
+}
+
 my @tests = (
 	scripts => \&test_scripts,
+	columns => \&test_columns,
 	running => \&test_running,
 	mismatch => \&test_mismatch,
 	attack => \&test_attack,
