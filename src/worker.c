@@ -410,6 +410,7 @@ read_views(Worker *worker)
 		{
 			if (!list_member_ptr(worker->views, view))
 				sa_pipeline_close(view);
+			worker->serving = 0;	/* the run() call at hand is about this view too: begin with it again */
 			continue;
 		}
 		MemoryContextSwitchTo(worker->cxt);
