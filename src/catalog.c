@@ -256,7 +256,7 @@ read_view(HeapTuple tuple, TupleDesc desc)
 {
 	SaViewConfig *config = palloc0(sizeof(SaViewConfig));
 	int			natts = Max(desc->natts, Natts_view);
-	Datum	   *values = palloc(sizeof(Datum) * natts);
+	Datum	   *values = palloc0(sizeof(Datum) * natts);
 	bool	   *nulls = palloc(sizeof(bool) * natts);
 
 	memset(nulls, true, sizeof(bool) * natts);	/* columns that an older version has not */

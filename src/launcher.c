@@ -10,10 +10,8 @@
 #include "postgres.h"
 
 #include "access/genam.h"
-#include "access/heapam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
-#include "access/tableam.h"
 #include "access/xact.h"
 #include "catalog/pg_database.h"
 #include "miscadmin.h"
@@ -25,7 +23,6 @@
 #include "storage/proc.h"
 #include "storage/procsignal.h"
 #include "tcop/tcopprot.h"
-#include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -86,62 +83,55 @@ state_of(Form_pg_database form)
 	return form->datallowconn && !form->datistemplate ? DATABASE_OPEN : DATABASE_CLOSED;
 }
 
-/* OIDs of the databases a probe may enter, in CurrentMemoryContext. */
-static List *
-list_databases(void)
+/*
+ * The databases a probe may enter, as OIDs in CurrentMemoryContext, or whether this one is open.  From the table:
+ * we are woken in the midst of a commit, before the caches hear of it; and without its index, which a process of
+ * no database cannot always open.
+ */
+static DatabaseState
+read_databases(Oid database, List **open)
 {
 	MemoryContext cxt = CurrentMemoryContext;
-	List	   *result = NIL;
+	DatabaseState result = DATABASE_GONE;
 	Relation	rel;
-	TableScanDesc scan;
+	SysScanDesc scan;
 	HeapTuple	tuple;
 
 	StartTransactionCommand();
-	(void) GetTransactionSnapshot();
 	rel = table_open(DatabaseRelationId, AccessShareLock);
-	scan = table_beginscan_catalog(rel, 0, NULL);
-	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+	scan = systable_beginscan(rel, InvalidOid, false, NULL, 0, NULL);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
 		Form_pg_database form = (Form_pg_database) GETSTRUCT(tuple);
+		DatabaseState state = state_of(form);
+		MemoryContext old = MemoryContextSwitchTo(cxt);
 
-		if (state_of(form) == DATABASE_OPEN)
-		{
-			MemoryContext old = MemoryContextSwitchTo(cxt);
-
-			result = lappend_oid(result, form->oid);
-			MemoryContextSwitchTo(old);
-		}
+		if (form->oid == database)
+			result = state;
+		if (open && state == DATABASE_OPEN)
+			*open = lappend_oid(*open, form->oid);
+		MemoryContextSwitchTo(old);
 	}
-	table_endscan(scan);
+	systable_endscan(scan);
 	table_close(rel, AccessShareLock);
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(cxt);
 	return result;
 }
 
-/* From the table: we are woken in the midst of a commit, before the caches hear of it. */
+static List *
+list_databases(void)
+{
+	List	   *result = NIL;
+
+	(void) read_databases(InvalidOid, &result);
+	return result;
+}
+
 static DatabaseState
 database_state(Oid database)
 {
-	MemoryContext cxt = CurrentMemoryContext;
-	DatabaseState result = DATABASE_GONE;
-	Relation	rel;
-	ScanKeyData key;
-	SysScanDesc scan;
-	HeapTuple	tuple;
-
-	StartTransactionCommand();
-	rel = table_open(DatabaseRelationId, AccessShareLock);
-	ScanKeyInit(&key, Anum_pg_database_oid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(database));
-	scan = systable_beginscan(rel, DatabaseOidIndexId, true, NULL, 1, &key);
-	tuple = systable_getnext(scan);
-	if (HeapTupleIsValid(tuple))
-		result = state_of((Form_pg_database) GETSTRUCT(tuple));
-	systable_endscan(scan);
-	table_close(rel, AccessShareLock);
-	CommitTransactionCommand();
-	MemoryContextSwitchTo(cxt);
-	return result;
+	return read_databases(database, NULL);
 }
 
 /* Wait for a probe to end, still answering shutdown, but not for ever. */

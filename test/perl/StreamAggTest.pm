@@ -167,7 +167,7 @@ sub wait_until_up
 sub unexpected_crashes
 {
 	my ($node) = @_;
-	my @lines = grep { /TRAP:|PANIC:|was terminated by signal|invalid memory alloc|stuck spinlock/ }
+	my @lines = grep { /TRAP:|PANIC:|was terminated by signal|invalid memory alloc|stuck spinlock|without having selected a database/ }
 	  split /\n/, slurp_file($node->logfile);
 	my @kills = grep { /was terminated by signal 9/ } @lines;
 	my @other = grep { !/was terminated by signal 9/ } @lines;
