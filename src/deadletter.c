@@ -319,7 +319,7 @@ delete_oldest(Oid stream, int64 excess)
 	HeapTuple	tuple;
 	int64		deleted = 0;
 
-	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(stream));
+	ScanKeyInit(&key, Anum_letter_stream, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(stream));
 	scan = systable_beginscan_ordered(rel, index, NULL, 1, &key);
 	while (deleted < excess && HeapTupleIsValid(tuple = systable_getnext_ordered(scan, ForwardScanDirection)))
 	{

@@ -106,6 +106,30 @@ sub test_expressions
 	return;
 }
 
+# A stream keeps so many dead letters; the oldest of its own go first, and are counted.
+sub test_letters
+{
+	my $db = 'letters';
+	make_database($db);
+	$node->safe_psql('postgres', "ALTER SYSTEM SET stream_agg.dead_letter_limit = 7");
+	$node->reload;
+	$node->safe_psql($db, 'CREATE FOREIGN TABLE other (v int) SERVER stream_staged');
+	create_view($db, 'quotients', 'SELECT count(*) AS n FROM s WHERE 10 / v < 100');
+	create_view($db, 'others', 'SELECT count(*) AS n FROM other WHERE 10 / v < 100');
+	for my $part (0 .. 3)
+	{
+		$node->safe_psql($db, 'INSERT INTO other VALUES (0)');
+		insert($db, 50 * $part + 1, 50 * $part + 50);
+		run_all($db, $_) for ('other', 's');
+	}
+	is_query($db, "SELECT stream, count(*), max(position) - min(position) FROM stream_agg.dead_letters GROUP BY 1 ORDER BY 1", "s|7|60\nother|4|3",
+		'each stream keeps its newest');
+	is_query($db, 'SELECT stream, dead_letters_dropped FROM stream_agg.streams ORDER BY 1', "s|13\nother|0", 'and counts the others');
+	$node->safe_psql('postgres', 'ALTER SYSTEM RESET stream_agg.dead_letter_limit');
+	$node->reload;
+	return;
+}
+
 # A user's trigger that raises: the view fails visibly and goes on without loss when it is mended.
 sub test_trigger
 {
@@ -483,6 +507,7 @@ SQL
 
 my @tests = (
 	expressions => \&test_expressions,
+	letters => \&test_letters,
 	trigger => \&test_trigger,
 	lock => \&test_lock,
 	contact => \&test_first_contact,
