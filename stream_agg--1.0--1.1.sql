@@ -73,6 +73,22 @@ CREATE FUNCTION stream_agg.swap(a regclass, b regclass) RETURNS void
 COMMENT ON FUNCTION stream_agg.swap(regclass, regclass) IS 'exchange the names of two continuous views';
 
 --
+-- State
+--
+
+-- Where the groups of a view with unlogged state are read again from, should they be lost: of each partition, the first
+-- row is that place; the others are where the floor was moved by more than the records themselves.
+CREATE TABLE stream_agg.view_rebuild (
+	view_id			integer NOT NULL,
+	topic			text NOT NULL,
+	partition		integer NOT NULL,
+	position		bigint NOT NULL,
+	floor			bigint,						-- by which records from here on are judged, microseconds since 2000
+	running_max		bigint						-- greatest event time of the records before, likewise
+);
+SELECT pg_catalog.pg_extension_config_dump('stream_agg.view_rebuild', '');
+
+--
 -- Roles
 --
 

@@ -34,7 +34,6 @@ SELECT reloptions FROM pg_class WHERE oid = 'u'::regclass;
 ALTER MATERIALIZED VIEW u SET (stream_agg.output_mode = 'append');
 ALTER MATERIALIZED VIEW u SET (stream_agg.start = 'latest');
 ALTER MATERIALIZED VIEW u RESET (stream_agg."end");
-ALTER MATERIALIZED VIEW u SET (stream_agg.state = 'unlogged');
 ALTER MATERIALIZED VIEW u SET (stream_agg.retention = '1 day');
 ALTER MATERIALIZED VIEW u SET (stream_agg.colour = 'red');
 ALTER MATERIALIZED VIEW u RESET (stream_agg.colour);

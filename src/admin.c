@@ -129,6 +129,17 @@ sa_admin_view(Oid relid)
 	return config;
 }
 
+void
+sa_admin_check_on_disk(const SaViewConfig *config, const char *what)
+{
+	if (sa_catalog_steps(config->id) != NIL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot %s continuous view \"%s\" while its state is unlogged", what, get_rel_name(config->view)),
+				 errdetail("Its state would not be the same when records are read again."),
+				 errhint("Set its option state to 'heap' and wait for its next batch (CALL stream_agg.run()).")));
+}
+
 /* The same, with the result table locked before the configuration is read. */
 SaViewConfig *
 sa_admin_lock_view(Oid relid, LOCKMODE lockmode, const char *what)

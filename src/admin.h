@@ -23,4 +23,10 @@ extern SaViewConfig *sa_admin_lock_view(Oid relid, LOCKMODE lockmode, const char
 /* Errors unless the current user owns the relation: to administer is not to own. */
 extern void sa_admin_check_owner(Oid relid);
 
+/*
+ * An error when part of the view's state is in its worker's memory alone, from where it is made again by reading
+ * as was read before: then this (what: "seek in", say) cannot be done.  The result table is locked.
+ */
+extern void sa_admin_check_on_disk(const SaViewConfig *config, const char *what);
+
 #endif							/* SA_ADMIN_H */

@@ -65,6 +65,15 @@ sa_batch_partition(SaBatch *batch, const char *topic, int32 partition, int64 fir
 	return index;
 }
 
+const SaBatchPartition *
+sa_batch_find(const SaBatch *batch, const char *topic, int32 partition)
+{
+	for (int i = 0; i < batch->npartitions; i++)
+		if (batch->partitions[i].partition == partition && strcmp(batch->partitions[i].topic, topic) == 0)
+			return &batch->partitions[i];
+	return NULL;
+}
+
 /* Room for the values and null flags of the event at this ordinal, which begins a slab. */
 static void
 begin_slab(SaBatch *batch, SaEvent *event)

@@ -87,6 +87,7 @@ typedef struct SaBatch
 
 extern SaBatch *sa_batch_create(MemoryContext parent, Oid stream, TupleDesc desc);
 extern int	sa_batch_partition(SaBatch *batch, const char *topic, int32 partition, int64 first);
+extern const SaBatchPartition *sa_batch_find(const SaBatch *batch, const char *topic, int32 partition); /* or NULL */
 
 /*
  * A new event at the end of the batch, with room for values and nulls of every column in batch->cxt

@@ -69,6 +69,17 @@ enum
 	Natts_pos_1_0 = Anum_pos_start - 1	/* columns of version 1.0 */
 };
 
+enum
+{
+	Anum_step_view_id = 1,
+	Anum_step_topic,
+	Anum_step_partition,
+	Anum_step_position,
+	Anum_step_floor,
+	Anum_step_running_max,
+	Natts_step = Anum_step_running_max
+};
+
 /* --- finding our tables --- */
 
 /* What sa_catalog_relation has found; emptied by any invalidation that may concern it. */
@@ -529,16 +540,118 @@ sa_catalog_delete_positions(int view_id)
 		CatalogTupleDelete(rel, &tuple->t_self);
 	systable_endscan(scan);
 	table_close(rel, NoLock);
+	if (sa_catalog_steps(view_id) != NIL)
+		sa_catalog_replace_steps(view_id, NIL);
 }
+
+/* --- view_rebuild --- */
+
+static SysScanDesc
+begin_steps(Relation rel, int view_id)
+{
+	ScanKeyData key;
+
+	ScanKeyInit(&key, Anum_step_view_id, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(view_id));
+	return systable_beginscan(rel, InvalidOid, false, NULL, 1, &key);
+}
+
+int
+sa_catalog_compare_steps(const ListCell *a, const ListCell *b)
+{
+	const SaStep *x = lfirst(a);
+	const SaStep *y = lfirst(b);
+	int			result = strcmp(x->topic, y->topic);
+
+	if (result != 0)
+		return result;
+	if (x->partition != y->partition)
+		return x->partition < y->partition ? -1 : 1;
+	return x->position < y->position ? -1 : x->position > y->position;
+}
+
+List *
+sa_catalog_steps(int view_id)
+{
+	Relation	rel;
+	SysScanDesc scan;
+	List	   *result = NIL;
+	HeapTuple	tuple;
+
+	if (!OidIsValid(find_relation("view_rebuild")))
+		return NIL;				/* the SQL objects are of version 1.0 */
+	rel = table_open(sa_catalog_relation("view_rebuild"), AccessShareLock);
+	scan = begin_steps(rel, view_id);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		SaStep	   *step = palloc(sizeof(SaStep));
+		Datum		values[Natts_step];
+		bool		nulls[Natts_step];
+
+		heap_deform_tuple(tuple, RelationGetDescr(rel), values, nulls);
+		step->topic = TextDatumGetCString(values[Anum_step_topic - 1]);
+		step->partition = DatumGetInt32(values[Anum_step_partition - 1]);
+		step->position = DatumGetInt64(values[Anum_step_position - 1]);
+		step->floor = nullable_time(values[Anum_step_floor - 1], nulls[Anum_step_floor - 1]);
+		step->running_max = nullable_time(values[Anum_step_running_max - 1], nulls[Anum_step_running_max - 1]);
+		result = lappend(result, step);
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	list_sort(result, sa_catalog_compare_steps);
+	return result;
+}
+
+static void
+insert_step(Relation rel, int view_id, const SaStep *step)
+{
+	Datum		values[Natts_step];
+	bool		nulls[Natts_step] = {0};
+	HeapTuple	tuple;
+
+	values[Anum_step_view_id - 1] = Int32GetDatum(view_id);
+	values[Anum_step_topic - 1] = CStringGetTextDatum(step->topic);
+	values[Anum_step_partition - 1] = Int32GetDatum(step->partition);
+	values[Anum_step_position - 1] = Int64GetDatum(step->position);
+	values[Anum_step_floor - 1] = Int64GetDatum(step->floor);
+	nulls[Anum_step_floor - 1] = TIMESTAMP_IS_NOBEGIN(step->floor);
+	values[Anum_step_running_max - 1] = Int64GetDatum(step->running_max);
+	nulls[Anum_step_running_max - 1] = TIMESTAMP_IS_NOBEGIN(step->running_max);
+	tuple = heap_form_tuple(RelationGetDescr(rel), values, nulls);
+	CatalogTupleInsert(rel, tuple);
+	heap_freetuple(tuple);
+}
+
+void
+sa_catalog_replace_steps(int view_id, List *steps)
+{
+	Relation	rel = table_open(sa_catalog_relation("view_rebuild"), RowExclusiveLock);
+	SysScanDesc scan = begin_steps(rel, view_id);
+	HeapTuple	tuple;
+	ListCell   *lc;
+
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+		CatalogTupleDelete(rel, &tuple->t_self);
+	systable_endscan(scan);
+	CommandCounterIncrement();
+	foreach(lc, steps)
+		insert_step(rel, view_id, lfirst(lc));
+	table_close(rel, NoLock);
+	CommandCounterIncrement();
+}
+
+/* --- changing and deleting views --- */
 
 static void
 move_positions(int from, int to)
 {
+	List	   *steps = sa_catalog_steps(from);
 	ListCell   *lc;
 
 	foreach(lc, sa_catalog_positions(from))
 		sa_catalog_save_position(to, lfirst(lc));
 	sa_catalog_delete_positions(from);
+	if (steps != NIL)
+		sa_catalog_replace_steps(to, steps);
 }
 
 void

@@ -64,6 +64,19 @@ typedef struct SaViewPosition
 	int64		counters[SA_NCOUNTERS];
 } SaViewPosition;
 
+/*
+ * Where a view whose state is unlogged stood: what it takes to read on from this position as it was read then.
+ * The first step of each partition is where rebuilding begins; the others are where the floor was moved.
+ */
+typedef struct SaStep
+{
+	const char *topic;
+	int32		partition;
+	int64		position;
+	TimestampTz floor;			/* judges records from here on, as long as no later step does; DT_NOBEGIN: none */
+	TimestampTz running_max;	/* over the records before; DT_NOBEGIN: none */
+} SaStep;
+
 /* OID of a relation in schema stream_agg; errors when the extension is not there. */
 extern Oid	sa_catalog_relation(const char *name);
 
@@ -101,7 +114,11 @@ extern void sa_catalog_forget_stream(Oid stream);
 
 extern List *sa_catalog_positions(int view_id); /* of SaViewPosition */
 extern void sa_catalog_save_position(int view_id, const SaViewPosition *position);
-extern void sa_catalog_delete_positions(int view_id);
+extern void sa_catalog_delete_positions(int view_id);	/* and steps */
+
+extern List *sa_catalog_steps(int view_id); /* of SaStep, by partition and position; NIL: the state is all on disk */
+extern int	sa_catalog_compare_steps(const ListCell *a, const ListCell *b);
+extern void sa_catalog_replace_steps(int view_id, List *steps);
 
 /* The views of the stream passed over [first, next), which the source no longer had; noted once. */
 extern void sa_catalog_note_loss(Oid stream, const SaPosition *first, int64 next);

@@ -91,6 +91,8 @@ reset_positions(const SaViewConfig *config)
 	ListCell   *lc;
 
 	sa_option_view(copyObject(config->options), &options);
+	if (sa_catalog_steps(config->id) != NIL)
+		sa_catalog_replace_steps(config->id, NIL);
 	if (options.start.kind != SA_BOUNDARY_LATEST && options.start.kind != SA_BOUNDARY_VIEW)
 	{
 		sa_catalog_delete_positions(config->id);
@@ -219,6 +221,7 @@ sa_seek(PG_FUNCTION_ARGS)
 	ListCell   *lc;
 
 	check_seekable(config, positions);
+	sa_admin_check_on_disk(config, "seek in");
 	foreach(lc, read_places(config, text_to_cstring(PG_GETARG_TEXT_PP(1)), positions))
 	{
 		SaPosition *place = lfirst(lc);

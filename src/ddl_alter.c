@@ -86,6 +86,8 @@ change_options(SaViewConfig *config, List *set, List *reset)
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("continuous view was dropped concurrently")));
 	sa_admin_check_owner(config->view);	/* it may have got another one while we waited */
+	if (is_named(set, "watermark") || is_named(reset, "watermark"))
+		sa_admin_check_on_disk(config, "change the watermark of");
 	config->options = changed_options(config->options, set, reset);
 	check_options(config);
 	sa_catalog_change_view(config);

@@ -23,6 +23,7 @@
 #include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
 
+#include "admin.h"
 #include "catalog.h"
 #include "commit.h"
 #include "compat.h"
@@ -321,7 +322,7 @@ load_groups(const Change *change)
 	SaState    *state = sa_state_create(change->from, change->options.output_mode, config->view, config->state,
 										CurrentMemoryContext);
 
-	sa_state_begin(state, sa_commit_watermark(sa_catalog_positions(config->id)));
+	sa_state_begin(state, sa_commit_watermark(sa_catalog_positions(config->id)), false);
 	return state;
 }
 
@@ -465,6 +466,7 @@ sa_ddl_replace(CreateTableAsStmt *stmt, const char *query_string)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("\"%s\" is not a continuous view", stmt->into->rel->relname)));
+	sa_admin_check_on_disk(change.config, "change the query of");
 	change.name = get_rel_name(view);
 	sa_option_view(copyObject(change.config->options), &change.options);
 	check_query(&change, castNode(Query, stmt->query), query_string);

@@ -156,11 +156,55 @@ check_views(Oid stream)
 		SaQuery    *query;
 
 		sa_option_view(config->options, &options);
-		if (options.output_mode != SA_APPEND || options.watermark != SA_NO_DELAY)
+		if ((options.output_mode != SA_APPEND && !options.unlogged) || options.watermark != SA_NO_DELAY)
 			continue;
 		query = sa_query_load(config->definition, config->view, sa_owner_of(config->view));
 		sa_ddl_view_check_options(query, &options);
 		sa_query_free(query);
+	}
+}
+
+/* Does the command change what records say? */
+static bool
+changes_reading(AlterTableStmt *alter)
+{
+	static const char *const names[] = {"event_time", "watermark", "max_future", "format", "delimiter", "quote", "max_record_bytes"};
+	ListCell   *lc;
+	ListCell   *lo;
+
+	foreach(lc, alter->cmds)
+	{
+		AlterTableCmd *cmd = lfirst_node(AlterTableCmd, lc);
+
+		if (cmd->subtype == AT_AlterColumnGenericOptions)
+			return true;
+		if (cmd->subtype != AT_GenericOptions)
+			continue;
+		foreach(lo, castNode(List, cmd->def))
+			for (int i = 0; i < lengthof(names); i++)
+				if (strcmp(lfirst_node(DefElem, lo)->defname, names[i]) == 0)
+					return true;
+	}
+	return false;
+}
+
+/* State that is not on disk would be read again as records say now, not as they said. */
+static void
+check_unlogged(Oid stream)
+{
+	ListCell   *lc;
+
+	foreach(lc, sa_catalog_views(stream))
+	{
+		SaViewConfig *config = lfirst(lc);
+
+		if (sa_catalog_steps(config->id) != NIL)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("cannot change how stream \"%s\" is read while the state of continuous view \"%s\" is unlogged",
+							get_rel_name(stream), get_rel_name(config->view)),
+					 errdetail("Its state would not be the same when records are read again."),
+					 errhint("Set the view's option state to 'heap' and wait for its next batch (CALL stream_agg.run()).")));
 	}
 }
 
@@ -176,6 +220,8 @@ sa_ddl_stream_altered(AlterTableStmt *alter)
 	{
 		prepare(lfirst_oid(lc));
 		check_views(lfirst_oid(lc));
+		if (changes_reading(alter))
+			check_unlogged(lfirst_oid(lc));
 	}
 }
 

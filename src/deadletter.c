@@ -355,6 +355,79 @@ sa_deadletter_delete(Oid stream, Oid view)
 	CommandCounterIncrement();
 }
 
+/* Is this the letter of an event that failed in this view? */
+static bool
+is_failure(HeapTuple tuple, TupleDesc desc, Oid view)
+{
+	bool		isnull;
+	Oid			letter_view = DatumGetObjectId(heap_getattr(tuple, Anum_letter_view, desc, &isnull));
+
+	if (isnull || letter_view != view)
+		return false;
+	return strcmp(TextDatumGetCString(heap_getattr(tuple, Anum_letter_reason, desc, &isnull)), SA_REASON_FAILED) == 0;
+}
+
+/* Positions of the failures of a view in one partition of the batch, rising, as a list of int64 *. */
+static List *
+failed_positions(Relation rel, SaBatch *batch, const SaBatchPartition *partition, Oid view)
+{
+	List	   *result = NIL;
+	Relation	index = index_open(sa_catalog_relation("dead_letter_place"), AccessShareLock);
+	ScanKeyData keys[5];
+	SysScanDesc scan;
+	HeapTuple	tuple;
+
+	ScanKeyInit(&keys[0], Anum_letter_stream, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(batch->stream));
+	ScanKeyInit(&keys[1], Anum_letter_topic, BTEqualStrategyNumber, F_TEXTEQ, CStringGetTextDatum(partition->topic));
+	ScanKeyInit(&keys[2], Anum_letter_partition, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(partition->partition));
+	ScanKeyInit(&keys[3], Anum_letter_position, BTGreaterEqualStrategyNumber, F_INT8GE, Int64GetDatum(partition->first));
+	ScanKeyInit(&keys[4], Anum_letter_position, BTLessStrategyNumber, F_INT8LT, Int64GetDatum(partition->next));
+	scan = systable_beginscan_ordered(rel, index, NULL, lengthof(keys), keys);
+	while (HeapTupleIsValid(tuple = systable_getnext_ordered(scan, ForwardScanDirection)))
+	{
+		int64	   *position;
+		bool		isnull;
+
+		CHECK_FOR_INTERRUPTS();
+		if (!is_failure(tuple, RelationGetDescr(rel), view))
+			continue;
+		position = palloc(sizeof(int64));
+		*position = DatumGetInt64(heap_getattr(tuple, Anum_letter_position, RelationGetDescr(rel), &isnull));
+		result = lappend(result, position);
+	}
+	systable_endscan_ordered(scan);
+	index_close(index, NoLock);
+	return result;
+}
+
+bool *
+sa_deadletter_failed(SaBatch *batch, Oid view)
+{
+	Relation	rel = table_open(sa_catalog_relation("dead_letter"), AccessShareLock);
+	MemoryContext old = MemoryContextSwitchTo(batch->cxt);
+	bool	   *failed = NULL;
+
+	for (int i = 0; i < batch->npartitions; i++)
+	{
+		List	   *positions = failed_positions(rel, batch, &batch->partitions[i], view);
+		ListCell   *lc = list_head(positions);
+
+		if (lc && failed == NULL)
+			failed = MemoryContextAllocExtended(batch->cxt, batch->nevents, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+		for (int j = 0; j < batch->nevents && lc; j++)
+		{
+			if (batch->events[j].partition != i)
+				continue;
+			while (lc && *(int64 *) lfirst(lc) < batch->events[j].position)
+				lc = lnext(positions, lc);
+			failed[j] = lc && *(int64 *) lfirst(lc) == batch->events[j].position;
+		}
+	}
+	table_close(rel, NoLock);
+	MemoryContextSwitchTo(old);
+	return failed;
+}
+
 void
 sa_deadletter_recount(Oid stream)
 {

@@ -149,8 +149,7 @@ read_state(const char *name, const char *value, SaViewOptions *view)
 {
 	static const char *const words[] = {"heap", "unlogged", NULL};
 
-	if (sa_option_read_word(name, value, words) != 0)
-		sa_option_refuse_planned(name, value);
+	view->unlogged = sa_option_read_word(name, value, words) == 1;
 }
 
 static void
@@ -175,7 +174,7 @@ static const ViewOption view_options[] =
 	{"on_error", read_on_error, false},
 	{"allowed_lateness", read_zero_interval, true},
 	{"on_idle", read_on_idle, true},
-	{"state", read_state, true, MAKE_ANOTHER},
+	{"state", read_state, false},
 	{"dedup_key", read_planned, true},
 	{"retention", read_planned, true},
 };

@@ -60,6 +60,7 @@ typedef struct SaViewOptions
 	SaBoundary	end;
 	bool		drop_late;		/* late_events = 'drop' */
 	bool		fail_on_error;	/* on_error = 'fail' */
+	bool		unlogged;		/* state = 'unlogged' */
 } SaViewOptions;
 
 /*

@@ -31,6 +31,7 @@
 #include "deadletter.h"
 #include "owner.h"
 #include "pipeline.h"
+#include "rebuild.h"
 #include "watermark.h"
 #include "window.h"
 
@@ -44,6 +45,7 @@ typedef enum RunKind
 {
 	RUN_QUERY,					/* evaluate the query's expressions only */
 	RUN_FOLD,					/* and fold */
+	RUN_REBUILD,				/* what was folded and lost before */
 	RUN_ALL						/* and write */
 } RunKind;
 
@@ -53,7 +55,9 @@ typedef struct Part
 	SaView	   *view;
 	SaBatch    *batch;
 	MemoryContext row_cxt;		/* reset after every block of rows */
-	RunKind		kind;
+	RunKind		goal;			/* RUN_ALL or RUN_REBUILD */
+	RunKind		kind;			/* of the attempt at hand */
+	List	   *places;			/* of SaViewPosition: where the batch begins */
 	SaTimekeeping time;
 	bool	   *exclude;		/* events that fail by themselves; NULL: none */
 	char	  **messages;		/* why, per event */
@@ -86,6 +90,13 @@ sa_pipeline_init(void)
 							PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
 }
 
+/* Is the view's state to be unlogged?  Where the results hold all of it, that says nothing. */
+static bool
+is_unlogged(const SaView *view)
+{
+	return view->options.unlogged && OidIsValid(view->config->state);
+}
+
 /* --- opening and closing --- */
 
 void
@@ -104,6 +115,7 @@ sa_pipeline_configure(SaView *view, SaViewConfig *config, const SaStreamOptions 
 	view->config->settings = copyObject(config->settings);
 	sa_option_view(view->config->options, &view->options);
 	view->delay = view->options.watermark != SA_NO_DELAY ? view->options.watermark : stream->watermark;
+	view->fresh |= is_unlogged(view) != (view->steps != NIL);
 	if (view->options.trigger > 0)
 		view->next_due = Min(view->next_due, GetCurrentTimestamp() + view->options.trigger);
 	view->idle_timeout = view->options.idle_timeout >= 0 ? view->options.idle_timeout : stream->idle_timeout;
@@ -125,6 +137,20 @@ adopt_positions(SaView *view, List *positions)
 		MemoryContextDelete(old_cxt);
 }
 
+static void
+adopt_steps(SaView *view, List *steps)
+{
+	MemoryContext old_cxt = view->steps_cxt;
+	MemoryContext old;
+
+	view->steps_cxt = AllocSetContextCreate(view->cxt, "stream_agg steps", ALLOCSET_SMALL_SIZES);
+	old = MemoryContextSwitchTo(view->steps_cxt);
+	view->steps = sa_rebuild_copy(steps);
+	MemoryContextSwitchTo(old);
+	if (old_cxt)
+		MemoryContextDelete(old_cxt);
+}
+
 SaView *
 sa_pipeline_open(SaViewConfig *config, const SaStreamOptions *stream, MemoryContext parent)
 {
@@ -134,7 +160,8 @@ sa_pipeline_open(SaViewConfig *config, const SaStreamOptions *stream, MemoryCont
 	view->cxt = cxt;
 	sa_pipeline_configure(view, config, stream);
 	adopt_positions(view, sa_catalog_positions(config->id));
-	view->fresh = sa_commit_counter(view->positions, SA_READ) == 0;
+	adopt_steps(view, sa_catalog_steps(config->id));
+	view->fresh = sa_commit_counter(view->positions, SA_READ) == 0 || is_unlogged(view) != (view->steps != NIL);
 	view->next_idle = DT_NOEND;
 	return view;
 }
@@ -214,11 +241,15 @@ note_late_window(Part *part, int ordinal, int64 end)
 static TimestampTz
 bound_of(Part *part, SaEvent *event)
 {
+	const SaView *view = part->view;
+	const SaBatchPartition *place = &part->batch->partitions[event->partition];
 	TimestampTz max_before = Max(event->max_before, part->base_max[event->partition]);
+	TimestampTz floor = part->goal == RUN_ALL ? view->floor :
+		sa_rebuild_floor(view->steps, place->topic, place->partition, event->position);
 
-	if (part->view->delay == SA_NO_DELAY)
-		return part->view->floor;
-	return sa_watermark_bound(max_before, part->view->delay, part->view->floor);
+	if (view->delay == SA_NO_DELAY)
+		return floor;
+	return sa_watermark_bound(max_before, view->delay, floor);
 }
 
 /* Is the event late for this window? */
@@ -247,6 +278,8 @@ window_of_row(Part *part, int ordinal, const Datum *row, const bool *nulls)
 			note_late_window(part, ordinal, end);
 			return NULL;
 		}
+		if (part->goal == RUN_REBUILD && sa_watermark_closes(end, part->view->floor))
+			return NULL;		/* forgotten since */
 	}
 	part->outcomes[ordinal] = SA_OUTCOME_ACCEPTED;
 	if (part->kind == RUN_QUERY)
@@ -427,7 +460,7 @@ prepare_run(Part *part)
 	for (int i = 0; i < batch->npartitions; i++)
 	{
 		SaBatchPartition *place = &batch->partitions[i];
-		SaViewPosition *pos = sa_commit_find(part->view->positions, place->topic, place->partition);
+		SaViewPosition *pos = sa_commit_find(part->places, place->topic, place->partition);
 
 		part->base_max[i] = pos ? pos->running_max : DT_NOBEGIN;
 	}
@@ -540,6 +573,45 @@ note_progress(Part *part)
 	progress->written = sa_result_written(view->result);
 }
 
+/* False when unlogged state is lost. */
+static bool
+begin_state(Part *part)
+{
+	SaView	   *view = part->view;
+
+	if (part->goal == RUN_REBUILD)
+	{
+		if (!view->rebuild_begun)
+			sa_state_rebuild_begin(view->state);
+		view->rebuild_begun = true;
+		part->outdated = !sa_state_rebuild_batch(view->state);
+		return !part->outdated;
+	}
+	if (view->steps != NIL && sa_state_is_ready(view->state) && !sa_state_is_current(view->state))
+		sa_state_reset(view->state);
+	part->outdated = view->steps != NIL && !sa_state_is_ready(view->state);
+	if (!part->outdated)
+		sa_state_begin(view->state, view->floor, is_unlogged(view));
+	return !part->outdated;
+}
+
+/* Has the batch come to where the view stands, in every partition? */
+static bool
+is_rebuilt(Part *part)
+{
+	ListCell   *lc;
+
+	foreach(lc, part->places)
+	{
+		const SaViewPosition *place = lfirst(lc);
+		const SaBatchPartition *partition = sa_batch_find(part->batch, place->topic, place->partition);
+
+		if ((partition ? partition->next : place->position) < place->end)
+			return false;
+	}
+	return true;
+}
+
 /* What is the user's: as the owner, under the view's settings. */
 static List *
 run_as_owner(Part *part, int lo, int hi)
@@ -550,12 +622,15 @@ run_as_owner(Part *part, int lo, int hi)
 	part->writing = false;
 	load_view(view);
 	sa_result_check(view->query, view->config->view);
-	if (view->state)
-		sa_state_begin(view->state, view->floor);
+	if (view->state && !begin_state(part))
+		return NIL;
 	if (view->query->transform && part->kind == RUN_ALL)
 		sa_result_begin(view->result);
 	if (part->batch->nevents > 0)
 		run_query(part, lo, hi);
+	part->writing = part->kind == RUN_REBUILD;
+	if (part->kind == RUN_REBUILD && is_rebuilt(part))
+		sa_state_rebuild_end(view->state, view->floor, !view->incomplete);
 	if (part->kind != RUN_ALL)
 		return NIL;
 	ensure_only_group(view);
@@ -582,6 +657,104 @@ constraints_immediate(void)
 	AfterTriggerSetState(&stmt);
 }
 
+/* The cut of the last batch that began no later than this one. */
+static const SaCut *
+find_cut(const SaView *view, uint64 batch)
+{
+	const SaCut *found = NULL;
+	ListCell   *lc;
+
+	foreach(lc, view->cuts)
+	{
+		const SaCut *cut = lfirst(lc);
+
+		if (cut->batch <= batch)
+			found = cut;
+	}
+	return found;
+}
+
+/* Where rebuilding begins once the batch has committed: where the oldest window was born that is left then. */
+static List *
+places_after(SaView *view)
+{
+	uint64		birth = sa_state_oldest_birth(view->state);
+
+	if (birth == PG_UINT64_MAX)
+		return sa_rebuild_places(view->new_positions, sa_commit_watermark(view->new_positions));
+	if (birth == sa_state_batch(view->state))
+		return sa_rebuild_places(view->positions, view->floor);
+	return find_cut(view, birth)->places;
+}
+
+/* From where the state would be rebuilt after this batch; nowhere while the log has all of it. */
+static void
+save_steps(Part *part)
+{
+	SaView	   *view = part->view;
+
+	view->new_steps = view->steps;
+	if (!is_unlogged(view))
+		view->new_steps = NIL;
+	else if (view->steps == NIL)
+		view->new_steps = sa_rebuild_places(view->positions, view->floor);
+	else
+		view->new_steps = sa_rebuild_begin_at(view->steps, places_after(view));
+	if (is_unlogged(view))
+		view->new_steps = sa_rebuild_advance(view->new_steps, view->positions, view->new_positions, view->delay);
+	if (!sa_rebuild_same(view->steps, view->new_steps))
+		sa_catalog_replace_steps(view->config->id, view->new_steps);
+}
+
+static void
+forget_cut(SaView *view)
+{
+	SaCut	   *cut = linitial(view->cuts);
+
+	MemoryContextDelete(cut->cxt);
+	view->cuts = list_delete_first(view->cuts);
+}
+
+static void
+forget_cuts(SaView *view)
+{
+	while (view->cuts != NIL)
+		forget_cut(view);
+}
+
+static void
+add_cut(SaView *view, uint64 batch, List *places)
+{
+	MemoryContext cxt = AllocSetContextCreate(view->cxt, "stream_agg cut", ALLOCSET_SMALL_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(cxt);
+	SaCut	   *cut = palloc(sizeof(SaCut));
+
+	cut->cxt = cxt;
+	cut->batch = batch;
+	cut->places = sa_rebuild_copy(places);
+	MemoryContextSwitchTo(view->cxt);
+	view->cuts = lappend(view->cuts, cut);
+	MemoryContextSwitchTo(old);
+}
+
+/* Remember where the batch began when windows were born in it. */
+static void
+note_cut(SaView *view, List *positions, TimestampTz floor)
+{
+	if (sa_state_has_births(view->state))
+		add_cut(view, sa_state_batch(view->state), sa_rebuild_places(positions, floor));
+}
+
+/* Forget cuts before the last one that windows can need. */
+static void
+prune_cuts(SaView *view)
+{
+	uint64		birth = sa_state_oldest_birth(view->state);
+
+	while (list_length(view->cuts) > 1 && ((SaCut *) lsecond(view->cuts))->batch <= birth)
+		forget_cut(view);
+}
+
 static void
 run_part(Part *part, int lo, int hi)
 {
@@ -597,10 +770,11 @@ run_part(Part *part, int lo, int hi)
 	sa_owner_apply_settings(view->config->settings);
 	letters = run_as_owner(part, lo, hi);
 	sa_owner_leave(&save);
-	if (part->kind == RUN_ALL)
+	if (part->kind == RUN_ALL && !part->outdated)
 	{
 		note_progress(part);
 		sa_commit_save(view->config->id, view->positions, view->new_positions);
+		save_steps(part);
 		CommandCounterIncrement();
 		sa_deadletter_write(part->batch->stream, letters);
 	}
@@ -626,7 +800,7 @@ attempt(Part *part, RunKind kind, int lo, int hi)
 	PG_TRY();
 	{
 		run_part(part, lo, hi);
-		if (kind == RUN_ALL)
+		if (kind == part->goal)
 			ReleaseCurrentSubTransaction();
 		ok = true;
 	}
@@ -637,7 +811,7 @@ attempt(Part *part, RunKind kind, int lo, int hi)
 		FlushErrorState();
 	}
 	PG_END_TRY();
-	if (!ok || kind != RUN_ALL)
+	if (!ok || kind != part->goal)
 	{
 		sa_batch_offer(NULL);
 		RollbackAndReleaseCurrentSubTransaction();
@@ -766,7 +940,7 @@ run_excluding_offenders(Part *part)
 {
 	bool		halve = true;
 
-	while (!attempt(part, RUN_ALL, 0, part->batch->nevents))
+	while (!attempt(part, part->goal, 0, part->batch->nevents))
 	{
 		if (part->view->options.fail_on_error || part->batch->nevents == 0 || !is_querys_fault(part) ||
 			!exclude_some(part, halve))
@@ -874,34 +1048,167 @@ sa_pipeline_moves(SaView *view, SaBatch *batch)
 	return sa_commit_moves(view->positions, batch, &time, &view->next_idle);
 }
 
+/* A view's part of a batch, which begins at these places, with nothing done yet. */
+static void
+init_part(Part *part, SaView *view, SaBatch *batch, RunKind goal, List *places)
+{
+	memset(part, 0, sizeof(Part));
+	part->view = view;
+	part->batch = batch;
+	part->goal = goal;
+	part->places = places;
+	part->time = timekeeping(view);
+	part->row_cxt = AllocSetContextCreate(batch->cxt, "stream_agg row", ALLOCSET_DEFAULT_SIZES);
+	part->outcomes = MemoryContextAllocHuge(batch->cxt, batch->nevents + 1);
+	memset(part->outcomes, SA_OUTCOME_FILTERED, batch->nevents);
+	part->late_windows = MemoryContextAllocZero(batch->cxt, sizeof(int64) * (batch->npartitions + 1));
+	memset(&view->progress, 0, sizeof(SaProgress));
+}
+
+/* The part could not be done. */
+static SaPartEnd
+give_up(Part *part)
+{
+	if (may_pass(part->error))
+	{
+		log_failure(part->view, part->error, "will try again");
+		retry_later(part->view);
+		return SA_PART_RETRY;
+	}
+	log_failure(part->view, part->error, "has failed");
+	return sa_pipeline_stop(part->view, describe(part->error));
+}
+
 SaPartEnd
 sa_pipeline_process(SaView *view, SaBatch *batch)
 {
-	Part		part = {.view = view, .batch = batch, .time = timekeeping(view)};
-	TimestampTz start = part.time.now;
+	Part		part;
 
-	part.row_cxt = AllocSetContextCreate(batch->cxt, "stream_agg row", ALLOCSET_DEFAULT_SIZES);
-	part.outcomes = MemoryContextAllocHuge(batch->cxt, batch->nevents + 1);
-	memset(part.outcomes, SA_OUTCOME_FILTERED, batch->nevents);
-	part.late_windows = MemoryContextAllocZero(batch->cxt, sizeof(int64) * (batch->npartitions + 1));
-	memset(&view->progress, 0, sizeof(SaProgress));
-	if (run_excluding_offenders(&part))
+	init_part(&part, view, batch, RUN_ALL, view->positions);
+	if (!run_excluding_offenders(&part))
+		return give_up(&part);
+	if (part.outdated)
+		return SA_PART_RETRY;
+	if (part.stopped)
+		return SA_PART_STOPPED;
+	view->progress.duration = GetCurrentTimestamp() - part.time.now;
+	return SA_PART_DONE;
+}
+
+/* --- rebuilding --- */
+
+/* Windows that are there already come from the log, as of these places. */
+static void
+begin_cuts(SaView *view, List *places)
+{
+	forget_cuts(view);
+	add_cut(view, 0, places);
+}
+
+static void
+forget_rebuild(SaView *view)
+{
+	if (view->rebuild_cxt)
+		MemoryContextDelete(view->rebuild_cxt);
+	view->rebuild_cxt = NULL;
+	view->rebuild = NIL;
+	view->rebuild_begun = false;
+	view->incomplete = false;
+}
+
+List *
+sa_pipeline_rebuild_from(SaView *view)
+{
+	MemoryContext old;
+
+	if (view->steps == NIL || (view->state && sa_state_is_ready(view->state)))
 	{
-		if (part.outdated)
-			return SA_PART_RETRY;
-		if (part.stopped)
-			return SA_PART_STOPPED;
-		view->progress.duration = GetCurrentTimestamp() - start;
+		forget_rebuild(view);
+		return NIL;
+	}
+	if (view->rebuild != NIL)
+		return view->rebuild;
+	view->rebuild_cxt = AllocSetContextCreate(view->cxt, "stream_agg rebuild", ALLOCSET_SMALL_SIZES);
+	old = MemoryContextSwitchTo(view->rebuild_cxt);
+	view->rebuild = sa_rebuild_begin(view->steps, view->positions);
+	MemoryContextSwitchTo(old);
+	begin_cuts(view, sa_rebuild_begin_at(view->steps, sa_rebuild_places(view->rebuild, DT_NOBEGIN)));
+	ereport(LOG,
+			(errmsg("continuous view with id %d reads " INT64_FORMAT " records again to rebuild its state",
+					view->config->id, sa_rebuild_distance(view->rebuild))));
+	return view->rebuild;
+}
+
+/* The events that failed by themselves fail again, wherever batches are cut. */
+static void
+exclude_failed(Part *part)
+{
+	SaBatch    *batch = part->batch;
+	SaView	   *view = part->view;
+	bool	   *failed = sa_deadletter_failed(batch, view->config->view);
+
+	if (failed == NULL)
+		return;
+	part->exclude = failed;
+	part->messages = MemoryContextAllocZero(batch->cxt, sizeof(char *) * batch->nevents);
+}
+
+static void
+advance_rebuild(SaView *view, const SaBatch *batch)
+{
+	for (int i = 0; i < batch->npartitions; i++)
+	{
+		const SaBatchPartition *partition = &batch->partitions[i];
+		SaViewPosition *place = sa_commit_find(view->rebuild, partition->topic, partition->partition);
+
+		if (place == NULL)
+			continue;
+		place->position = partition->next;
+		place->running_max = Max(place->running_max, partition->max_time);
+	}
+}
+
+SaPartEnd
+sa_pipeline_rebuild(SaView *view, SaBatch *batch)
+{
+	Part		part;
+	bool		ok;
+
+	for (int i = 0; i < batch->npartitions; i++)
+		view->incomplete |= batch->partitions[i].loss == SA_LOSS_PASSED;
+	init_part(&part, view, batch, RUN_REBUILD, view->rebuild);
+	exclude_failed(&part);
+	ok = run_excluding_offenders(&part);
+	if (ok && !part.outdated && !part.stopped)
+	{
+		sa_state_commit(view->state);
+		note_cut(view, view->rebuild, DT_NOBEGIN);
+		advance_rebuild(view, batch);
+		view->retries = 0;
 		return SA_PART_DONE;
 	}
-	if (may_pass(part.error))
+	forget_rebuild(view);
+	if (!ok)
+		return give_up(&part);
+	return part.outdated ? SA_PART_RETRY : SA_PART_STOPPED;
+}
+
+/* The steps after the batch, and where windows were born in it. */
+static void
+committed_steps(SaView *view)
+{
+	if (view->new_steps == NIL)
+		forget_cuts(view);
+	else if (view->steps == NIL)
+		begin_cuts(view, sa_rebuild_places(view->positions, view->floor));
+	if (view->new_steps != NIL)
 	{
-		log_failure(view, part.error, "will try again");
-		retry_later(view);
-		return SA_PART_RETRY;
+		note_cut(view, view->positions, view->floor);
+		prune_cuts(view);
 	}
-	log_failure(view, part.error, "has failed");
-	return sa_pipeline_stop(view, describe(part.error));
+	if (view->new_steps != view->steps)
+		adopt_steps(view, view->new_steps);
+	view->new_steps = NIL;
 }
 
 void
@@ -911,6 +1218,9 @@ sa_pipeline_committed(SaView *view)
 
 	if (view->new_positions == NIL)
 		return;
+	if (view->state)
+		sa_state_commit(view->state);
+	committed_steps(view);
 	adopt_positions(view, view->new_positions);
 	view->new_positions = NIL;
 	view->fresh = false;
@@ -918,7 +1228,6 @@ sa_pipeline_committed(SaView *view)
 	view->retry_at = 0;
 	if (view->state)
 	{
-		sa_state_commit(view->state);
 		sa_state_trim(view->state, state_memory * INT64CONST(1024));
 		sa_state_size(view->state, &size);
 	}

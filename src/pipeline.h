@@ -32,8 +32,18 @@ typedef struct SaView
 	List	   *positions;		/* of SaViewPosition */
 	TimestampTz floor;
 
+	/* unlogged state: from where it would be rebuilt */
+	MemoryContext steps_cxt;
+	List	   *steps;			/* of SaStep; NIL: it is all on disk */
+	List	   *cuts;			/* of SaCut, the oldest first: where windows were born */
+	MemoryContext rebuild_cxt;
+	List	   *rebuild;		/* of SaViewPosition: from where on it is being rebuilt; NIL: it is not */
+	bool		rebuild_begun;
+	bool		incomplete;		/* records that it was to be rebuilt from were passed over */
+
 	/* in this transaction */
 	List	   *new_positions;	/* NIL: takes no part */
+	List	   *new_steps;
 	SaProgress	progress;
 
 	/* for the worker's schedule */
@@ -69,6 +79,14 @@ extern bool sa_pipeline_moves(SaView *view, SaBatch *batch);
 
 /* The view's part of a batch, in a subtransaction of its own. */
 extern SaPartEnd sa_pipeline_process(SaView *view, SaBatch *batch);
+
+/*
+ * Unlogged state that is lost must be rebuilt before the view takes part in batches: from where on to read, up to
+ * where it stands (list of SaViewPosition, with ends); NIL: it is there.  The view's part of a batch from there is
+ * folded, and nothing written.
+ */
+extern List *sa_pipeline_rebuild_from(SaView *view);
+extern SaPartEnd sa_pipeline_rebuild(SaView *view, SaBatch *batch);
 
 /* The view's records cannot be had: it fails with this message.  In a subtransaction of its own. */
 extern SaPartEnd sa_pipeline_stop(SaView *view, const char *message);

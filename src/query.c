@@ -12,6 +12,7 @@
 #include "access/transam.h"
 #include "access/sysattr.h"
 #include "access/htup_details.h"
+#include "catalog/pg_aggregate.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_operator.h"
 #include "catalog/pg_proc.h"
@@ -1126,6 +1127,64 @@ sa_query_check_mode(const SaQuery *query, SaOutputMode mode, int64 watermark)
 				 errmsg("output mode \"complete\" is not supported yet for %s",
 						query->transform ? "views without aggregation" : "windowed views"),
 				 errhint("Use output_mode = 'update'.")));
+}
+
+static void
+refuse_unlogged(const char *detail)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("state of this continuous view cannot be unlogged"),
+			 errdetail("%s", detail),
+			 errhint("Use state = 'heap'.")));
+}
+
+/* Does the query read anything but its stream, once? */
+static bool
+joins_walker(Node *node, int *streams)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, RangeTblEntry))
+	{
+		RangeTblEntry *rte = (RangeTblEntry *) node;
+
+		return rte->rtekind == RTE_RELATION && rte->inFromCl && (*streams)++ > 0;
+	}
+	if (IsA(node, Query))
+		return query_tree_walker((Query *) node, joins_walker, streams, QTW_EXAMINE_RTES_BEFORE);
+	return expression_tree_walker(node, joins_walker, streams);
+}
+
+static bool
+has_mutable_aggregate(const SaQuery *query)
+{
+	for (int i = 0; i < query->naggs; i++)
+	{
+		HeapTuple	tuple = SearchSysCache1(AGGFNOID, ObjectIdGetDatum(query->aggs[i].ref->aggfnoid));
+		Oid			transfn;
+
+		if (!HeapTupleIsValid(tuple))
+			elog(ERROR, "cache lookup failed for aggregate %u", query->aggs[i].ref->aggfnoid);
+		transfn = ((Form_pg_aggregate) GETSTRUCT(tuple))->aggtransfn;
+		ReleaseSysCache(tuple);
+		if (func_volatile(transfn) != PROVOLATILE_IMMUTABLE)
+			return true;
+	}
+	return false;
+}
+
+void
+sa_query_check_unlogged(const SaQuery *query, int64 watermark)
+{
+	int			streams = 0;
+
+	if (query->transform || !query->windowed || watermark == SA_NO_DELAY)
+		refuse_unlogged("Without windows that close, every record would have to be read again.");
+	if (joins_walker((Node *) query->below, &streams))
+		refuse_unlogged("It joins tables, which may have changed when records are read again.");
+	if (contain_mutable_functions((Node *) query->below) || has_mutable_aggregate(query))
+		refuse_unlogged("It calls functions that are not immutable, which may give something else when records are read again.");
 }
 
 bool

@@ -7,6 +7,9 @@
  * bodies touched by it are dropped, and read again when next needed.  What a batch has done to windows
  * (new, closed, compacted) takes effect in memory only after the commit.
  *
+ * Unlogged state has no such places: what the log holds is older, or nothing.  Bodies stay in memory, and a failed
+ * batch is undone by copies taken when it touches a group.
+ *
  * The log is a table of chunks, each with entries of one window; a newer entry of a group replaces the
  * older ones.  A forgotten window's chunks are deleted whole.  A window whose chunks hold several times
  * more entries than it has groups is written afresh.
@@ -46,6 +49,7 @@
 #define VACUUM_MIN_BYTES (4 * 1024 * 1024)	/* dead bytes in the log that are worth a vacuum */
 #define VACUUM_FACTOR 2			/* dead chunks per live one, likewise */
 #define MAX_KEY_BYTES 2500		/* what fits an index entry, a third of a page */
+#define MIN_LEAKED 1000			/* bodies left behind by failed batches that are worth moving the others */
 #define FIRST_WINDOW_SLOTS 64
 #define FIRST_ARENA 1024
 #define LAST_ARENA 65536
@@ -92,6 +96,8 @@ struct SaWindow
 	Size		arena_left;
 	Size		arena_size;
 	uint64		last_batch;		/* for eviction */
+	uint64		birth;			/* the batch in which it was made; 0: recovered */
+	int64		leaked;			/* bodies that failed batches have left in memory */
 	bool		fresh;			/* new in this batch */
 	bool		forgotten;		/* by this batch */
 	bool		dirty;			/* has groups touched in this batch */
@@ -121,6 +127,9 @@ struct SaState
 	int64		chunks_deleted; /* by this batch */
 	int64		dead_chunks;	/* deleted by committed batches and not yet vacuumed away */
 	bool		recovered;
+	bool		rebuilding;
+	bool		unlogged;		/* as committed */
+	bool		unlogging;		/* in this batch */
 	int			nkeys;
 	KeyInfo    *keys;
 	int			naggs;
@@ -137,6 +146,8 @@ struct SaState
 	SaTouched  *touched;
 	int			ntouched;
 	int			maxtouched;
+	MemoryContext undo_cxt;		/* copies of what this batch has touched */
+	StringInfoData scratch_state;
 	Datum	   *row_keys;		/* scratch */
 	bool	   *row_nulls;
 };
@@ -196,7 +207,9 @@ start_over(SaState *state)
 	state->last = NULL;
 	state->nwindows = 0;
 	state->ntouched = 0;
+	state->batch = 0;
 	state->recovered = false;
+	state->rebuilding = false;
 }
 
 static void
@@ -264,6 +277,8 @@ sa_state_create(SaQuery *query, SaOutputMode mode, Oid result, Oid log, MemoryCo
 
 	state->cxt = cxt;
 	state->windows_cxt = AllocSetContextCreate(cxt, "stream_agg windows", ALLOCSET_DEFAULT_SIZES);
+	state->undo_cxt = AllocSetContextCreate(cxt, "stream_agg undo", ALLOCSET_DEFAULT_SIZES);
+	initStringInfo(&state->scratch_state);
 	state->mode = mode;
 	state->result = result;
 	state->log = log;
@@ -345,6 +360,7 @@ create_window(SaState *state, int64 start, int64 end)
 	window->start = start;
 	window->end = end;
 	window->fresh = true;
+	window->birth = state->batch;
 	window->nbuckets = 16;
 	window->buckets = MemoryContextAllocZero(cxt, sizeof(SaGroup *) * window->nbuckets);
 	window->arena_size = FIRST_ARENA;
@@ -541,6 +557,30 @@ read_entry_states(SaState *state, SaWindow *window, StringInfo in, SaBody *body)
 			sa_agg_read(state->aggs[i], state->run, &body->trans[i], in);
 }
 
+/* All states of a body, as bytes in the scratch space. */
+static StringInfo
+write_states(SaState *state, SaWindow *window, SaBody *body)
+{
+	resetStringInfo(&state->scratch_state);
+	sa_agg_run_in(state->run, window->bodies);
+	for (int i = 0; i < state->naggs; i++)
+		sa_agg_write(state->aggs[i], state->run, &body->trans[i], &state->scratch_state);
+	return &state->scratch_state;
+}
+
+/* A body in the window's bodies context with these keys and, from bytes, states. */
+static SaBody *
+copy_body(SaState *state, SaWindow *window, SaBody *old, const char *states, int size)
+{
+	StringInfoData in = {.data = unconstify(char *, states), .len = size, .maxlen = size};
+	SaBody	   *body = create_body(state, window, old->keys, old->nulls);
+
+	sa_agg_run_in(state->run, window->bodies);
+	for (int i = 0; i < state->naggs; i++)
+		sa_agg_read(state->aggs[i], state->run, &body->trans[i], &in);
+	return body;
+}
+
 /* Columns of a result row (as a slot of the result table) that are keys. */
 static void
 read_result_keys(SaState *state, TupleTableSlot *slot, Datum *keys, bool *nulls)
@@ -637,6 +677,16 @@ load_body(SaState *state, SaWindow *window, SaGroup *group)
 	pfree(nulls);
 }
 
+/* Unlogged, they have no place to be brought back from. */
+static void
+load_bodies(SaState *state, SaWindow *window, void *arg)
+{
+	for (uint32 i = 0; i < window->nbuckets; i++)
+		for (SaGroup *group = window->buckets[i]; group; group = group->next)
+			if (group->body == NULL)
+				load_body(state, window, group);
+}
+
 /* --- groups --- */
 
 static SaGroup *
@@ -731,6 +781,17 @@ remove_group(SaWindow *window, SaGroup *group)
 	window->ngroups--;
 }
 
+/* What a failed batch would need to undo what it does to the group. */
+static void
+keep_undo(SaState *state, SaTouched *entry)
+{
+	StringInfo	bytes = write_states(state, entry->window, entry->group->body);
+
+	entry->undo = MemoryContextAlloc(state->undo_cxt, bytes->len);
+	memcpy(entry->undo, bytes->data, bytes->len);
+	entry->undo_size = bytes->len;
+}
+
 static void
 touch(SaState *state, SaWindow *window, SaGroup *group, bool fresh, bool changed)
 {
@@ -754,6 +815,9 @@ touch(SaState *state, SaWindow *window, SaGroup *group, bool fresh, bool changed
 	entry->log_tid = group->log_tid;
 	entry->log_index = group->log_index;
 	entry->result_tid = group->result_tid;
+	entry->undo = NULL;
+	if (state->unlogged && changed && !fresh)
+		keep_undo(state, entry);
 	group->touched = true;
 	window->dirty = true;
 	window->last_batch = state->batch;
@@ -1180,13 +1244,10 @@ write_entries(SaState *state, Relation rel)
 	MemoryContextDelete(writer.scratch);
 }
 
-/* A window whose log has grown far beyond its groups: all its groups are written, the old chunks go. */
+/* All groups of the window are written, the old chunks go. */
 static void
-compact_window(SaState *state, SaWindow *window, void *arg)
+rewrite_window(SaState *state, SaWindow *window)
 {
-	if (!window->dirty || window->forgotten || window->nchunks < COMPACT_MIN_CHUNKS ||
-		window->entries < COMPACT_FACTOR * window->ngroups)
-		return;
 	for (uint32 i = 0; i < window->nbuckets; i++)
 		for (SaGroup *group = window->buckets[i]; group; group = group->next)
 		{
@@ -1200,6 +1261,19 @@ compact_window(SaState *state, SaWindow *window, void *arg)
 	window->chunks = NULL;
 	window->nchunks = window->maxchunks = 0;
 	window->entries = 0;
+}
+
+/* Where the log has grown far beyond the groups, or does not hold them. */
+static void
+compact_window(SaState *state, SaWindow *window, void *arg)
+{
+	bool		all = state->unlogged;	/* and is not to be any more */
+
+	if (window->forgotten)
+		return;
+	if (all || (window->dirty && window->nchunks >= COMPACT_MIN_CHUNKS &&
+				window->entries >= COMPACT_FACTOR * window->ngroups))
+		rewrite_window(state, window);
 }
 
 static void
@@ -1226,9 +1300,11 @@ sa_state_write(SaState *state)
 	if (!state->needs_log)
 		return;
 	rel = table_open(state->log, RowExclusiveLock);
-	each_window(state, compact_window, NULL);
+	if (!state->unlogging)
+		each_window(state, compact_window, NULL);
 	each_window(state, delete_old_chunks, rel);
-	write_entries(state, rel);
+	if (!state->unlogging)
+		write_entries(state, rel);
 	table_close(rel, NoLock);
 }
 
@@ -1258,6 +1334,8 @@ sa_state_commit(SaState *state)
 	for (int i = 0; i < state->ntouched; i++)
 		state->touched[i].group->touched = false;
 	state->ntouched = 0;
+	state->unlogged = state->unlogging;
+	MemoryContextReset(state->undo_cxt);
 	state->dead_chunks += state->chunks_deleted;
 	state->chunks_deleted = 0;
 	each_window(state, commit_window, NULL);
@@ -1271,6 +1349,36 @@ drop_bodies(SaWindow *window)
 		for (SaGroup *group = window->buckets[i]; group; group = group->next)
 			group->body = NULL;
 	MemoryContextReset(window->bodies);
+}
+
+/* Into a new context, without what failed batches have left in the old one. */
+static void
+move_bodies(SaState *state, SaWindow *window)
+{
+	MemoryContext old = window->bodies;
+
+	window->bodies = AllocSetContextCreate(window->cxt, "stream_agg groups", ALLOCSET_SMALL_SIZES);
+	for (uint32 i = 0; i < window->nbuckets; i++)
+		for (SaGroup *group = window->buckets[i]; group; group = group->next)
+		{
+			StringInfo	states = write_states(state, window, group->body);
+
+			group->body = copy_body(state, window, group->body, states->data, states->len);
+		}
+	MemoryContextDelete(old);
+	window->leaked = 0;
+}
+
+/*
+ * The group's states as they were, in new memory: what a transition function that failed has left of the old ones
+ * is nobody's business.
+ */
+static void
+undo(SaState *state, SaTouched *entry)
+{
+	entry->window->leaked++;
+	if (entry->undo)
+		entry->group->body = copy_body(state, entry->window, entry->group->body, entry->undo, entry->undo_size);
 }
 
 static void
@@ -1293,9 +1401,11 @@ abort_window(SaState *state, SaWindow *window, void *arg)
 	}
 	window->nchunks = window->committed_chunks;
 	window->entries = window->committed_entries;
-	if (window->dirty)
+	if (window->dirty && !state->unlogged)
 		drop_bodies(window);
 	window->dirty = false;
+	if (window->leaked > Max(window->ngroups, MIN_LEAKED))
+		move_bodies(state, window);
 }
 
 void
@@ -1310,12 +1420,15 @@ sa_state_abort(SaState *state)
 		group->log_tid = entry->log_tid;
 		group->log_index = entry->log_index;
 		group->result_tid = entry->result_tid;
+		if (state->unlogged)
+			undo(state, entry);
 		if (entry->fresh)
 			remove_group(entry->window, group);
 	}
 	state->ntouched = 0;
+	MemoryContextReset(state->undo_cxt);
 	state->chunks_deleted = 0;
-	if (!state->recovered)
+	if (!state->recovered && !state->rebuilding)
 		start_over(state);
 	else
 		each_window(state, abort_window, NULL);
@@ -1603,13 +1716,34 @@ check_recovered(SaState *state, SaWindow *window, void *arg)
 	window->last_batch = state->batch;
 }
 
+static int64
+count_groups(SaState *state)
+{
+	SaStateSize size;
+
+	sa_state_size(state, &size);
+	return size.groups;
+}
+
+static void
+note_files(SaState *state)
+{
+	state->result_file = file_of(state->result);
+	state->log_file = file_of(state->log);
+}
+
+static bool
+same_files(SaState *state)
+{
+	return state->result_file == file_of(state->result) && state->log_file == file_of(state->log);
+}
+
 /* Read everything back from disk, as of the active snapshot; windows that end by floor are forgotten. */
 static void
 recover(SaState *state, TimestampTz floor)
 {
 	start_over(state);
-	state->result_file = file_of(state->result);
-	state->log_file = file_of(state->log);
+	note_files(state);
 	if (state->mode != SA_APPEND)
 		recover_result(state, floor);
 	if (state->needs_log)
@@ -1620,11 +1754,114 @@ recover(SaState *state, TimestampTz floor)
 }
 
 void
-sa_state_begin(SaState *state, TimestampTz floor)
+sa_state_begin(SaState *state, TimestampTz floor, bool unlogged)
+{
+	if (!state->unlogged && (!state->recovered || !same_files(state)))
+		recover(state, floor);
+	state->unlogging = unlogged;
+	state->batch++;
+	if (unlogged && !state->unlogged)
+		each_window(state, load_bodies, NULL);
+}
+
+bool
+sa_state_is_ready(const SaState *state)
+{
+	return state->unlogged && state->recovered;
+}
+
+bool
+sa_state_is_current(SaState *state)
+{
+	return same_files(state);
+}
+
+void
+sa_state_rebuild_begin(SaState *state)
+{
+	start_over(state);
+	note_files(state);
+	state->unlogged = state->unlogging = true;
+	state->rebuilding = true;
+	recover_log(state);
+	each_window(state, commit_window, NULL);
+}
+
+bool
+sa_state_rebuild_batch(SaState *state)
 {
 	state->batch++;
-	if (!state->recovered || state->result_file != file_of(state->result) || state->log_file != file_of(state->log))
-		recover(state, floor);
+	return state->rebuilding && same_files(state);
+}
+
+static void
+check_has_row(SaState *state, SaWindow *window, void *arg)
+{
+	for (uint32 i = 0; i < window->nbuckets; i++)
+		for (SaGroup *group = window->buckets[i]; group; group = group->next)
+			if (!ItemPointerIsValid(&group->result_tid))
+				lost_place(state->result);
+}
+
+static void
+drop_closed(SaState *state, SaWindow *window, void *floor)
+{
+	if (state->query->windowed && sa_watermark_closes(window->end, *(TimestampTz *) floor))
+		drop_window(state, window);
+}
+
+/* Rows of the results are taken to their groups; where nothing was lost, they find each other. */
+static void
+find_rows(SaState *state, TimestampTz floor, bool complete)
+{
+	int64		groups = count_groups(state);
+
+	recover_result(state, floor);
+	each_window(state, drop_closed, &floor);
+	if (!complete)
+		return;
+	if (state->query->having == NULL)
+		each_window(state, check_has_row, NULL);
+	if (count_groups(state) != groups)
+		lost_place(state->result);
+}
+
+void
+sa_state_rebuild_end(SaState *state, TimestampTz floor, bool complete)
+{
+	if (state->mode != SA_APPEND)
+		find_rows(state, floor, complete);
+	each_window(state, commit_window, NULL);
+	state->recovered = true;
+	state->rebuilding = false;
+}
+
+uint64
+sa_state_batch(const SaState *state)
+{
+	return state->batch;
+}
+
+uint64
+sa_state_oldest_birth(SaState *state)
+{
+	uint64		oldest = PG_UINT64_MAX;
+
+	for (uint32 i = 0; i < state->nslots; i++)
+		for (SaWindow *window = state->windows[i]; window; window = window->next)
+			if (!window->forgotten)
+				oldest = Min(oldest, window->birth);
+	return oldest;
+}
+
+bool
+sa_state_has_births(SaState *state)
+{
+	for (uint32 i = 0; i < state->nslots; i++)
+		for (SaWindow *window = state->windows[i]; window; window = window->next)
+			if (!window->forgotten && window->birth == state->batch)
+				return true;
+	return false;
 }
 
 /* --- another definition --- */
@@ -1730,6 +1967,8 @@ coldest_window(SaState *state)
 void
 sa_state_trim(SaState *state, int64 limit)
 {
+	if (state->unlogged)
+		return;
 	while (MemoryContextMemAllocated(state->windows_cxt, true) > limit)
 	{
 		SaWindow   *window = coldest_window(state);

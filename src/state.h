@@ -41,6 +41,8 @@ typedef struct SaTouched
 	uint16		log_index;
 	ItemPointerData log_tid;
 	ItemPointerData result_tid;
+	char	   *undo;			/* of unlogged state: its states as committed, as in the log; */
+	int			undo_size;		/* in bytes */
 } SaTouched;
 
 typedef struct SaStateSize
@@ -67,8 +69,32 @@ extern bool sa_state_needs_log(SaQuery *query, SaOutputMode mode);
  */
 extern void sa_state_adopt(SaState *state, SaState *from, const int *keys, const int *aggs);
 
-/* A batch begins.  Places on disk are checked to be valid; when a table was rewritten, the state is recovered first. */
-extern void sa_state_begin(SaState *state, TimestampTz floor);
+/*
+ * A batch begins.  Places on disk are checked to be valid; when a table was rewritten, the state is recovered first.
+ * Unlogged: groups are not written to the log; they must be there (sa_state_is_ready).  When it is not asked for any
+ * more, the batch writes all of them.
+ */
+extern void sa_state_begin(SaState *state, TimestampTz floor, bool unlogged);
+
+/*
+ * Unlogged state: are all groups in memory, and (in a transaction) are their places still valid?  If not, they are
+ * made again: from what the log holds, by folding the records that were read since, batch by batch, and with the
+ * rows of the results at the end.  complete: every record was still to be had.
+ */
+extern bool sa_state_is_ready(const SaState *state);
+extern bool sa_state_is_current(SaState *state);
+extern void sa_state_rebuild_begin(SaState *state);
+extern bool sa_state_rebuild_batch(SaState *state);	/* false: it must begin again */
+extern void sa_state_rebuild_end(SaState *state, TimestampTz floor, bool complete);
+
+/*
+ * Batches are numbered as long as nothing is forgotten.  The one at hand; the one in which the oldest window was
+ * born that stays after this batch (0: it comes from the log; PG_UINT64_MAX: there is none); and was any born in
+ * the one at hand?
+ */
+extern uint64 sa_state_batch(const SaState *state);
+extern uint64 sa_state_oldest_birth(SaState *state);
+extern bool sa_state_has_births(SaState *state);
 
 /* The window and group of a row from below; groups come into being here. */
 extern SaWindow *sa_state_window(SaState *state, int64 start, int64 end);

@@ -47,6 +47,7 @@
 #include "deadletter.h"
 #include "owner.h"
 #include "pipeline.h"
+#include "rebuild.h"
 #include "slot.h"
 #include "source.h"
 #include "worker.h"
@@ -498,10 +499,11 @@ same_positions(SaView *a, SaView *b)
 static List *
 source_positions(SaView *view)
 {
+	List	   *rebuild = sa_pipeline_rebuild_from(view);
 	List	   *result = NIL;
 	ListCell   *lc;
 
-	foreach(lc, view->positions)
+	foreach(lc, rebuild != NIL ? rebuild : view->positions)
 	{
 		SaViewPosition *pos = lfirst(lc);
 		SaPosition *from = palloc(sizeof(SaPosition));
@@ -602,7 +604,7 @@ read_batch(Worker *worker, SaView *leader)
 	rel = table_open(worker->stream, NoLock);
 	batch = sa_batch_create(worker->batch_cxt, worker->stream, RelationGetDescr(rel));
 	from = source_positions(leader);
-	stops = stop_at_next_view(worker, leader, from);
+	stops = leader->rebuild == NIL && stop_at_next_view(worker, leader, from);
 	worker->routine->read(worker->source, from, &limits, batch);
 	if (stops)
 		batch->at_end = false;	/* there is more where the other view stands */
@@ -974,6 +976,59 @@ turn(Worker *worker, List *views)
 	return !starved;
 }
 
+/* Partitions that the stream has no more of cannot be read again; NULL: there are none. */
+static const char *
+find_gone(SaView *view, SaBatch *batch)
+{
+	for (int i = 0; i < batch->npartitions; i++)
+	{
+		const SaBatchPartition *partition = &batch->partitions[i];
+		const SaViewPosition *place = sa_commit_find(view->rebuild, partition->topic, partition->partition);
+
+		if (partition->gone && place != NULL && partition->next < place->end)
+			return psprintf("%s is no longer part of the stream", describe_partition(partition));
+	}
+	return NULL;
+}
+
+/* Read again one batch of what a view's lost state was made of.  False when there is nothing to be had for now. */
+static bool
+rebuild_turn(Worker *worker, SaView *view)
+{
+	SaBatch    *batch;
+	const char *stop;
+	const char *hint;
+	bool		any = true;
+
+	pgstat_report_activity(STATE_RUNNING, "rebuilding state");
+	begin_transaction();
+	batch = read_batch(worker, view);
+	if (batch == NULL)
+	{
+		commit_transaction();
+		return true;
+	}
+	stop = find_stop(batch, &hint);
+	if (stop == NULL)
+		stop = find_gone(view, batch);
+	if (stop == NULL)
+		note_losses(batch);
+	PopActiveSnapshot();
+	if (stop)
+		stop_views(list_make1(view), psprintf("its state cannot be rebuilt: %s", stop), hint);
+	else if (sa_pipeline_rebuild(view, batch) == SA_PART_STOPPED)
+		view->reading = view->asked = false;
+	else
+		any = sa_batch_read(batch) > 0 || !batch->drained || sa_pipeline_rebuild_from(view) == NIL;
+	view->starved = !any;
+	if (!batch->drained)
+		worker->woken = true;	/* the source will not tell again */
+	commit_transaction();
+	worker->routine->end_batch(worker->source, true);
+	MemoryContextReset(worker->batch_cxt);
+	return any;
+}
+
 /*
  * The answer over no records yet: a view that waits to be asked shows it from the beginning on, as one
  * without keys has a row for it.
@@ -1041,8 +1096,16 @@ take_turns(Worker *worker)
 	bool		any = false;
 
 	foreach(lc, worker->views)
-		if (is_ready(lfirst(lc), now))
-			ready = lappend(ready, lfirst(lc));
+	{
+		SaView	   *view = lfirst(lc);
+
+		if (!is_ready(view, now))
+			continue;
+		if (sa_pipeline_rebuild_from(view) != NIL)
+			any |= rebuild_turn(worker, view);
+		else
+			ready = lappend(ready, view);
+	}
 	while (ready != NIL)
 	{
 		List	   *together = NIL;
@@ -1306,6 +1369,23 @@ least_positions(List *least, List *positions)
 	return least;
 }
 
+/* From where on the view needs records: where it stands, or where its state would be rebuilt from. */
+static List *
+needed_positions(int view_id)
+{
+	List	   *positions = sa_catalog_positions(view_id);
+	List	   *steps = sa_catalog_steps(view_id);
+	ListCell   *lc;
+
+	foreach(lc, positions)
+	{
+		SaViewPosition *pos = lfirst(lc);
+
+		pos->position = sa_rebuild_first(steps, pos->topic, pos->partition, pos->position);
+	}
+	return positions;
+}
+
 /* Give back what every view has read, the ones that wait to be resumed after a restore included. */
 static void
 release(Worker *worker)
@@ -1328,7 +1408,7 @@ release(Worker *worker)
 			SaViewConfig *config = lfirst(lc);
 
 			if (strcmp(config->status, SA_STATUS_FINISHED) != 0)
-				positions = least_positions(positions, sa_catalog_positions(config->id));
+				positions = least_positions(positions, needed_positions(config->id));
 		}
 		worker->routine->release(worker->source, positions);
 	}

@@ -307,7 +307,16 @@ sub create_view
 	my $query = body($view, "$from {WHERE}", 0);
 	my $where = $view->{where} ? "WHERE $view->{where}" : '';
 	$query =~ s/\{WHERE\}/$where/;
-	return "CREATE MATERIALIZED VIEW $view->{name} WITH ($with) AS\n  $query;\n";
+	return "CREATE MATERIALIZED VIEW $view->{name} WITH ($with) AS\n  $query;\n"
+	  . ($view->{window} && chance(0.6) ? set_state($view, 'unlogged') : '');
+}
+
+# The state comes to lie elsewhere, where the view allows that.
+sub set_state
+{
+	my ($view, $state) = @_;
+	return "DO \$\$BEGIN ALTER MATERIALIZED VIEW $view->{name} SET (stream_agg.state = '$state');"
+	  . " EXCEPTION WHEN invalid_parameter_value THEN NULL; END\$\$;\n";
 }
 
 # ---- transactions
@@ -422,6 +431,7 @@ sub make_steps
 		push @steps, { prepared => shift @prepared } if @prepared && chance(0.4);
 
 		push @steps, { sql => maintenance($seed) } if chance(0.05);
+		push @steps, { sql => set_state(pick(@{ $seed->{views} }), pick('heap', 'unlogged')) } if chance(0.05);
 
 		if (defined $late_view && $first > $late_view)
 		{

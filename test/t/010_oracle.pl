@@ -306,6 +306,8 @@ for (my $round = 1; @numbers; $round++)
 }
 cmp_ok($monitored, '>', 0, "counters were balanced, looked at $monitored times");
 cmp_ok($checks, '>', $count, "$checks comparisons");
+my $rebuilds = () = slurp_file($node->logfile) =~ /to rebuild its state/g;
+cmp_ok($rebuilds, '>', 0, "state was rebuilt $rebuilds times") if $count >= 40;
 my @crashes = unexpected_crashes($node);
 is(scalar(@crashes), 0, 'no crash but those we made') or diag join("\n", @crashes);
 $node->stop;

@@ -6,6 +6,7 @@
 #
 #   SA_ONLY=name      just this test
 #   SA_SEED=n         of what is random; printed
+#   SA_STATE=s        heap or unlogged: of the views
 #   SA_ROUNDS=n       how many times something is hurt under load (default 7)
 #   KAFKA_RIG=mock    without the real broker: what the mock cannot do is skipped
 use strict;
@@ -27,7 +28,8 @@ my $rounds = $ENV{SA_ROUNDS} || 7;
 my $seed = $ENV{SA_SEED} || int(time) % 1_000_000;
 my $start_ms = 1_704_067_200_000;    # 2024-01-01, from where event times count
 
-note "SA_SEED=$seed";
+my $state = $ENV{SA_STATE} || ($seed % 2 ? 'heap' : 'unlogged');
+note "SA_SEED=$seed, state $state";
 our $kafka = Kafka->new("$PostgreSQL::Test::Utils::tmp_check/kafka");
 note $kafka->is_real ? 'a real broker' : 'the mock: ' . Kafka::why_not_real();
 $kafka->start;
@@ -73,6 +75,7 @@ sub create_view
 {
 	my ($db, $name, $mode, %options) = @_;
 	my $stream = delete $options{stream} || 's';
+	$options{state} //= $state;
 	my $with = join(', ', 'stream_agg.continuous', map { "stream_agg.$_ = '$options{$_}'" } sort keys %options);
 	my $query = $queries{$mode} =~ s/\{FROM\}/$stream, tumble(ts, '10 s')/r;
 	$node->safe_psql($db, "CREATE MATERIALIZED VIEW $name WITH ($with, stream_agg.output_mode = '$mode') AS $query");

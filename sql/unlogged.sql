@@ -1,0 +1,157 @@
+--
+-- state = 'unlogged': groups in the worker's memory alone, made again by reading again
+--
+SET client_min_messages = warning;
+CREATE TABLE l (id int, at timestamptz, k text, v int);
+CREATE FOREIGN TABLE s (id int, at timestamptz, k text, v int) SERVER stream_staged
+	OPTIONS (event_time 'at', watermark '10 minutes', max_future 'infinity');
+CREATE PROCEDURE feed(first int, last int) LANGUAGE sql AS $$
+	WITH x AS (INSERT INTO l SELECT i, '2024-01-01Z'::timestamptz + (i - i * 7 % 13) * interval '20 seconds', 'k' || i % 5, i % 50
+		FROM generate_series(first, last) i RETURNING *)
+	INSERT INTO s SELECT * FROM x;
+$$;
+CREATE VIEW steps AS SELECT view, r.partition, r.position > 0 AS moved
+	FROM stream_agg.view_rebuild r JOIN stream_agg.view_config c ON c.id = r.view_id ORDER BY 1, 2, 3;
+-- As if the worker had lost its memory.
+CREATE PROCEDURE lose_state() LANGUAGE plpgsql AS $$
+DECLARE
+	old int[] := (SELECT array_agg(pid) FROM stream_agg.streams WHERE stream = 's'::regclass);
+BEGIN
+	PERFORM pg_terminate_backend(pid, 10000) FROM unnest(old) pid;
+END $$;
+
+CREATE AGGREGATE ids(int) (sfunc = array_append, stype = int[], initcond = '{}');
+
+--
+-- What cannot be made again
+--
+CREATE TABLE names (k text, name text);
+CREATE MATERIALIZED VIEW running WITH (stream_agg.continuous, stream_agg.state = 'unlogged') AS
+	SELECT k, avg(v) AS mean FROM s GROUP BY k;
+CREATE MATERIALIZED VIEW rows WITH (stream_agg.continuous, stream_agg.state = 'unlogged') AS SELECT k, v FROM s;
+CREATE MATERIALIZED VIEW joined WITH (stream_agg.continuous, stream_agg.state = 'unlogged') AS
+	SELECT name, window_start, avg(v) AS mean FROM s JOIN names USING (k), tumble(at, '5 minutes') GROUP BY name, window_start;
+CREATE MATERIALIZED VIEW semi WITH (stream_agg.continuous, stream_agg.state = 'unlogged') AS
+	SELECT k, window_start, avg(v) AS mean FROM s, tumble(at, '5 minutes') WHERE k IN (SELECT k FROM names) GROUP BY k, window_start;
+CREATE MATERIALIZED VIEW clocked WITH (stream_agg.continuous, stream_agg.state = 'unlogged') AS
+	SELECT to_char(at, 'HH24') AS hour, window_start, avg(v) AS mean FROM s, tumble(at, '5 minutes') GROUP BY to_char(at, 'HH24'), window_start;
+CREATE FOREIGN TABLE timeless (k text, at timestamptz, v int) SERVER stream_staged OPTIONS (event_time 'at');
+CREATE MATERIALIZED VIEW open WITH (stream_agg.continuous, stream_agg.state = 'unlogged') AS
+	SELECT k, window_start, avg(v) AS mean FROM timeless, tumble(at, '5 minutes') GROUP BY k, window_start;
+CREATE MATERIALIZED VIEW other WITH (stream_agg.continuous, stream_agg.state = 'tape') AS SELECT k, count(*) AS n FROM s GROUP BY k;
+
+--
+-- Views of every kind, and their answers
+--
+CREATE MATERIALIZED VIEW closed WITH (stream_agg.continuous, stream_agg.output_mode = 'append', stream_agg.state = 'unlogged',
+	stream_agg.trigger = 'manual', stream_agg.max_batch_rows = 70) AS
+	SELECT k, window_start, window_end, count(*) AS n, avg(v) AS mean, stddev(v::numeric) AS spread, ids(id)
+	FROM s, tumble(at, '5 minutes') GROUP BY k, window_start, window_end;
+CREATE MATERIALIZED VIEW latest WITH (stream_agg.continuous, stream_agg.state = 'unlogged', stream_agg.trigger = 'manual') AS
+	SELECT k, window_end, count(*) AS n, avg(v) AS mean, max(v) AS top FROM s, hop(at, '10 minutes', '4 minutes') WHERE v <> 7
+	GROUP BY k, window_end HAVING count(*) > 2;
+CREATE MATERIALIZED VIEW mixed WITH (stream_agg.continuous, stream_agg.state = 'unlogged', stream_agg.trigger = 'manual') AS
+	SELECT window_start, sum(100 / (v - 3)) AS quotients, count(*) AS n, avg(v) AS mean, max(k) AS top
+	FROM s, tumble(at, '5 minutes') GROUP BY window_start;
+CREATE MATERIALIZED VIEW stored WITH (stream_agg.continuous, stream_agg.state = 'unlogged', stream_agg.trigger = 'manual') AS
+	SELECT window_start, count(*) AS n, max(k) AS top FROM s, tumble(at, '5 minutes') GROUP BY window_start;
+
+CREATE VIEW differences AS
+	WITH answer AS (SELECT k, window_start, window_end, count(*), avg(v), stddev(v::numeric), ids(id ORDER BY id)
+			FROM l, tumble(at, '5 minutes') GROUP BY 1, 2, 3 HAVING window_end <= (SELECT max(at) - interval '10 minutes' FROM l)),
+		hops AS (SELECT k, window_end, count(*), avg(v), max(v) FROM l, hop(at, '10 minutes', '4 minutes') WHERE v <> 7
+			GROUP BY 1, 2 HAVING count(*) > 2),
+		mixture AS (SELECT window_start, sum(100 / (v - 3)), count(*), avg(v), max(k) FROM l, tumble(at, '5 minutes') WHERE v <> 3 GROUP BY 1),
+		plain AS (SELECT window_start, count(*), max(k) FROM l, tumble(at, '5 minutes') GROUP BY 1)
+	SELECT (SELECT count(*) FROM ((TABLE answer EXCEPT ALL TABLE closed) UNION ALL (TABLE closed EXCEPT ALL TABLE answer)) x) AS closed,
+		(SELECT count(*) FROM ((TABLE hops EXCEPT ALL TABLE latest) UNION ALL (TABLE latest EXCEPT ALL TABLE hops)) x) AS latest,
+		(SELECT count(*) FROM ((TABLE mixture EXCEPT ALL TABLE mixed) UNION ALL (TABLE mixed EXCEPT ALL TABLE mixture)) x) AS mixed,
+		(SELECT count(*) FROM ((TABLE plain EXCEPT ALL TABLE stored) UNION ALL (TABLE stored EXCEPT ALL TABLE plain)) x) AS stored,
+		(SELECT string_agg(status, ' ') FROM stream_agg.views) AS statuses,
+		(SELECT bool_and(late = 0 AND (failed > 0) = (view = 'mixed'::regclass)) FROM stream_agg.views) AS counted;
+
+CALL feed(1, 500);
+CALL stream_agg.run('s');
+TABLE differences;
+TABLE steps;
+-- their state is not on disk
+SELECT view, (SELECT count(*) FROM pg_class k WHERE k.oid = c.state AND pg_relation_size(k.oid) > 0) AS written
+FROM stream_agg.view_config c ORDER BY 1;
+
+CALL lose_state();
+CALL feed(501, 800);
+CALL stream_agg.run('s');
+TABLE differences;
+TABLE steps;
+
+-- lost twice at the same place, and tables that were rewritten
+CALL lose_state();
+CALL stream_agg.run('s');
+CALL lose_state();
+VACUUM FULL mixed;
+CALL feed(801, 1200);
+CALL stream_agg.run('s');
+VACUUM FULL latest;
+CALL feed(1201, 1300);
+CALL stream_agg.run('s');
+TABLE differences;
+
+-- to heap and back, with state lost in between
+ALTER MATERIALIZED VIEW closed SET (stream_agg.state = 'heap');
+ALTER MATERIALIZED VIEW mixed RESET (stream_agg.state);
+CALL lose_state();
+CALL feed(1301, 1400);
+CALL stream_agg.run('s');
+TABLE steps;
+CALL lose_state();
+CALL feed(1401, 1500);
+CALL stream_agg.run('s');
+ALTER MATERIALIZED VIEW closed SET (stream_agg.state = 'unlogged');
+ALTER MATERIALIZED VIEW mixed SET (stream_agg.state = 'unlogged');
+CALL feed(1501, 1520);
+CALL stream_agg.run('s');
+CALL lose_state();
+CALL feed(1521, 1900);
+CALL stream_agg.run('s');
+TABLE differences;
+
+--
+-- What would have the records read again in another way waits until the state is on disk
+--
+\set VERBOSITY terse
+ALTER MATERIALIZED VIEW closed SET (stream_agg.watermark = '1 hour');
+ALTER FOREIGN TABLE s OPTIONS (SET watermark '1 hour');
+ALTER FOREIGN TABLE s ALTER v OPTIONS (ADD path 'w');
+ALTER FOREIGN TABLE s OPTIONS (ADD idle_timeout '1 hour');
+SELECT stream_agg.pause('closed');
+SELECT stream_agg.seek('closed', '1800');
+SELECT stream_agg.resume('closed');
+CREATE MATERIALIZED VIEW closed WITH (stream_agg.continuous, stream_agg.replace) AS
+	SELECT k, window_start, window_end, count(*) AS n, avg(v) AS mean, stddev(v::numeric) AS spread, ids(id)
+	FROM s, tumble(at, '5 minutes') WHERE v > 5 GROUP BY k, window_start, window_end;
+\set VERBOSITY default
+ALTER MATERIALIZED VIEW closed SET (stream_agg.state = 'heap');
+CALL stream_agg.run('s');
+ALTER MATERIALIZED VIEW closed SET (stream_agg.watermark = '10 minutes');
+ALTER MATERIALIZED VIEW closed SET (stream_agg.state = 'unlogged');
+CALL feed(1901, 2000);
+CALL stream_agg.run('s');
+TABLE differences;
+
+-- from the start
+BEGIN;
+SELECT stream_agg.reset('latest');
+TABLE steps;
+COMMIT;
+CALL stream_agg.run('s');
+SELECT sum(n) > 0 AS again FROM latest;
+DROP VIEW differences;
+DROP MATERIALIZED VIEW latest;
+DROP FOREIGN TABLE s CASCADE;
+SELECT count(*) FROM stream_agg.view_rebuild;
+DROP TABLE names;
+DROP FOREIGN TABLE timeless CASCADE;
+DROP PROCEDURE feed, lose_state;
+DROP VIEW steps;
+DROP TABLE l;
+DROP AGGREGATE ids(int);
