@@ -322,7 +322,7 @@ load_groups(const Change *change)
 	SaState    *state = sa_state_create(change->from, change->options.output_mode, config->view, config->state,
 										CurrentMemoryContext);
 
-	sa_state_begin(state, sa_commit_watermark(sa_catalog_positions(config->id)), false);
+	(void) sa_state_begin(state, sa_commit_watermark(sa_catalog_positions(config->id)), false);
 	return state;
 }
 

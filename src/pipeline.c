@@ -581,17 +581,12 @@ begin_state(Part *part)
 
 	if (part->goal == RUN_REBUILD)
 	{
-		if (!view->rebuild_begun)
-			sa_state_rebuild_begin(view->state);
+		part->outdated = !sa_state_rebuild_batch(view->state, !view->rebuild_begun);
 		view->rebuild_begun = true;
-		part->outdated = !sa_state_rebuild_batch(view->state);
 		return !part->outdated;
 	}
-	if (view->steps != NIL && sa_state_is_ready(view->state) && !sa_state_is_current(view->state))
-		sa_state_reset(view->state);
-	part->outdated = view->steps != NIL && !sa_state_is_ready(view->state);
-	if (!part->outdated)
-		sa_state_begin(view->state, view->floor, is_unlogged(view));
+	part->outdated = (view->steps != NIL && !sa_state_is_ready(view->state)) ||
+		!sa_state_begin(view->state, view->floor, is_unlogged(view));
 	return !part->outdated;
 }
 
@@ -678,13 +673,14 @@ find_cut(const SaView *view, uint64 batch)
 static List *
 places_after(SaView *view)
 {
-	uint64		birth = sa_state_oldest_birth(view->state);
+	SaStateSize size;
 
-	if (birth == PG_UINT64_MAX)
+	sa_state_size(view->state, &size);
+	if (size.first_birth == PG_UINT64_MAX)
 		return sa_rebuild_places(view->new_positions, sa_commit_watermark(view->new_positions));
-	if (birth == sa_state_batch(view->state))
+	if (size.first_birth == size.batch)
 		return sa_rebuild_places(view->positions, view->floor);
-	return find_cut(view, birth)->places;
+	return find_cut(view, size.first_birth)->places;
 }
 
 /* From where the state would be rebuilt after this batch; nowhere while the log has all of it. */
@@ -741,17 +737,21 @@ add_cut(SaView *view, uint64 batch, List *places)
 static void
 note_cut(SaView *view, List *positions, TimestampTz floor)
 {
-	if (sa_state_has_births(view->state))
-		add_cut(view, sa_state_batch(view->state), sa_rebuild_places(positions, floor));
+	SaStateSize size;
+
+	sa_state_size(view->state, &size);
+	if (size.last_birth == size.batch)
+		add_cut(view, size.batch, sa_rebuild_places(positions, floor));
 }
 
 /* Forget cuts before the last one that windows can need. */
 static void
 prune_cuts(SaView *view)
 {
-	uint64		birth = sa_state_oldest_birth(view->state);
+	SaStateSize size;
 
-	while (list_length(view->cuts) > 1 && ((SaCut *) lsecond(view->cuts))->batch <= birth)
+	sa_state_size(view->state, &size);
+	while (list_length(view->cuts) > 1 && ((SaCut *) lsecond(view->cuts))->batch <= size.first_birth)
 		forget_cut(view);
 }
 

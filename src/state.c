@@ -1753,15 +1753,23 @@ recover(SaState *state, TimestampTz floor)
 	state->recovered = true;
 }
 
-void
+bool
 sa_state_begin(SaState *state, TimestampTz floor, bool unlogged)
 {
-	if (!state->unlogged && (!state->recovered || !same_files(state)))
+	bool		valid = state->recovered && same_files(state);
+
+	if (!valid && state->unlogged)
+	{
+		start_over(state);
+		return false;
+	}
+	if (!valid)
 		recover(state, floor);
 	state->unlogging = unlogged;
 	state->batch++;
 	if (unlogged && !state->unlogged)
 		each_window(state, load_bodies, NULL);
+	return true;
 }
 
 bool
@@ -1770,14 +1778,8 @@ sa_state_is_ready(const SaState *state)
 	return state->unlogged && state->recovered;
 }
 
-bool
-sa_state_is_current(SaState *state)
-{
-	return same_files(state);
-}
-
-void
-sa_state_rebuild_begin(SaState *state)
+static void
+begin_rebuild(SaState *state)
 {
 	start_over(state);
 	note_files(state);
@@ -1788,8 +1790,10 @@ sa_state_rebuild_begin(SaState *state)
 }
 
 bool
-sa_state_rebuild_batch(SaState *state)
+sa_state_rebuild_batch(SaState *state, bool first)
 {
+	if (first)
+		begin_rebuild(state);
 	state->batch++;
 	return state->rebuilding && same_files(state);
 }
@@ -1834,34 +1838,6 @@ sa_state_rebuild_end(SaState *state, TimestampTz floor, bool complete)
 	each_window(state, commit_window, NULL);
 	state->recovered = true;
 	state->rebuilding = false;
-}
-
-uint64
-sa_state_batch(const SaState *state)
-{
-	return state->batch;
-}
-
-uint64
-sa_state_oldest_birth(SaState *state)
-{
-	uint64		oldest = PG_UINT64_MAX;
-
-	for (uint32 i = 0; i < state->nslots; i++)
-		for (SaWindow *window = state->windows[i]; window; window = window->next)
-			if (!window->forgotten)
-				oldest = Min(oldest, window->birth);
-	return oldest;
-}
-
-bool
-sa_state_has_births(SaState *state)
-{
-	for (uint32 i = 0; i < state->nslots; i++)
-		for (SaWindow *window = state->windows[i]; window; window = window->next)
-			if (!window->forgotten && window->birth == state->batch)
-				return true;
-	return false;
 }
 
 /* --- another definition --- */
@@ -1985,13 +1961,19 @@ sa_state_size(SaState *state, SaStateSize *size)
 {
 	memset(size, 0, sizeof(*size));
 	size->oldest = DT_NOBEGIN;
+	size->batch = state->batch;
+	size->first_birth = PG_UINT64_MAX;
 	for (uint32 i = 0; i < state->nslots; i++)
 		for (SaWindow *window = state->windows[i]; window; window = window->next)
 		{
+			if (window->forgotten)
+				continue;
 			size->groups += window->ngroups;
 			size->windows++;
 			if (window->end != SA_NO_WINDOW_END && (TIMESTAMP_IS_NOBEGIN(size->oldest) || window->end < size->oldest))
 				size->oldest = window->end;
+			size->first_birth = Min(size->first_birth, window->birth);
+			size->last_birth = Max(size->last_birth, window->birth);
 		}
 	size->bytes = MemoryContextMemAllocated(state->windows_cxt, true);
 }
