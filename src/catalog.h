@@ -50,7 +50,6 @@ typedef struct SaViewConfig
 #define SA_STATUS_PAUSED	"paused"
 #define SA_STATUS_FAILED	"failed"
 #define SA_STATUS_FINISHED	"finished"	/* has come to its end, as its options say */
-
 /* A view's place in one partition, as committed. */
 typedef struct SaViewPosition
 {
@@ -64,16 +63,13 @@ typedef struct SaViewPosition
 	int64		counters[SA_NCOUNTERS];
 } SaViewPosition;
 
-/*
- * Where a view whose state is unlogged stood: what it takes to read on from this position as it was read then.
- * The first step of each partition is where rebuilding begins; the others are where the floor was moved.
- */
+/* Where a view with unlogged state stood: what it takes to read on from there as it was read then (rebuild.h). */
 typedef struct SaStep
 {
 	const char *topic;
 	int32		partition;
 	int64		position;
-	TimestampTz floor;			/* judges records from here on, as long as no later step does; DT_NOBEGIN: none */
+	TimestampTz floor;			/* by which records from here on are judged; DT_NOBEGIN: none */
 	TimestampTz running_max;	/* over the records before; DT_NOBEGIN: none */
 } SaStep;
 
@@ -115,8 +111,7 @@ extern void sa_catalog_forget_stream(Oid stream);
 extern List *sa_catalog_positions(int view_id); /* of SaViewPosition */
 extern void sa_catalog_save_position(int view_id, const SaViewPosition *position);
 extern void sa_catalog_delete_positions(int view_id);	/* and steps */
-
-extern List *sa_catalog_steps(int view_id); /* of SaStep, by partition and position; NIL: the state is all on disk */
+extern List *sa_catalog_steps(int view_id); /* of SaStep, sorted; NIL: the state is all on disk */
 extern int	sa_catalog_compare_steps(const ListCell *a, const ListCell *b);
 extern void sa_catalog_replace_steps(int view_id, List *steps);
 

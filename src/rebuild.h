@@ -2,7 +2,8 @@
  * rebuild.h
  *		From where, and how, the groups of a view with unlogged state are read again.  DESIGN.md 5.
  *
- * Steps (SaStep) are kept sorted by partition and position.  Lists are made in CurrentMemoryContext; what they
+ * Steps (SaStep) are kept sorted by partition and position.  The first one of each partition is where rebuilding
+ * begins; the others are where the floor was moved.  Lists are made in CurrentMemoryContext; what they
  * are made of is shared.
  */
 #ifndef SA_REBUILD_H

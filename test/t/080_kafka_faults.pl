@@ -523,9 +523,9 @@ sub test_loss
 	my $topic = 'loss';
 	$kafka->create_topic($topic, 2);
 	make_database($db, $topic);
-	create_view($db, 'u', 'update');
-	create_view($db, 'a', 'append');
-	create_view($db, 'neighbour', 'update');
+	create_view($db, 'u', 'update', state => 'heap');
+	create_view($db, 'a', 'append', state => 'heap');
+	create_view($db, 'neighbour', 'update', state => 'heap');
 	produce($topic, 0, 1 .. 30);
 	produce($topic, 1, 1 .. 20);
 	is(run_all($db), '', 'the first records');
@@ -586,7 +586,7 @@ sub test_loss_apart
 	my $topic = 'loss_apart';
 	$kafka->create_topic($topic, 1);
 	make_database($db, $topic, on_data_loss => 'skip');
-	create_view($db, $_, 'update', trigger => 'manual') for qw(near far);
+	create_view($db, $_, 'update', state => 'heap', trigger => 'manual') for qw(near far);
 	produce($topic, 0, 1 .. 20);
 	is(run_all($db), '', 'the first records');
 	produce($topic, 0, 21 .. 50);
@@ -602,6 +602,38 @@ sub test_loss_apart
 	is_query($db, 'SELECT view, skipped, read, ' . balanced_counters() . ' FROM stream_agg.views ORDER BY view::text', "far|70|150|t\nnear|100|150|t",
 		'counts what was gone for it');
 	is_query($db, 'SELECT first_position, next_position FROM stream_agg.data_losses ORDER BY 1', "20|50\n50|120", 'and each range is recorded once');
+	$node->safe_psql('postgres', "DROP DATABASE $db");
+	return;
+}
+
+# Records are gone that lost state was made of.
+sub test_loss_of_state
+{
+	my $db = 'loss_of_state';
+	my $topic = 'loss_of_state';
+	$kafka->create_topic($topic, 1);
+	make_database($db, $topic);
+	create_view($db, 'u', 'update', state => 'unlogged');
+	create_view($db, 'neighbour', 'update', state => 'heap');
+	produce($topic, 0, 1 .. 58);
+	is(run_all($db), '', 'the first records');
+	remove_records($topic, 0, 55, sub { run_all($db) });
+	is(run_all($db), '', 'while they are in memory, nobody needs them again');
+	my ($low, $high) = $kafka->watermarks($topic, 0);
+	terminate_workers($node, "datname = '$db'");
+	produce($topic, 0, 200);
+	ok_until($db, "SELECT status = 'failed' FROM stream_agg.views WHERE view = 'u'::regclass", 'then the view fails');
+	like($node->safe_psql($db, "SELECT message FROM stream_agg.views WHERE view = 'u'::regclass"),
+		qr/its state cannot be rebuilt: records from position \d+ to @{[ $low - 1 ]} of topic "$topic", partition 0,/, 'and says why');
+	is(run_all($db, 'neighbour'), '', 'the neighbour goes on');
+	my $before = $node->safe_psql($db, 'SELECT sum(n) FROM u');
+	$node->safe_psql($db, "ALTER FOREIGN TABLE s OPTIONS (ADD on_data_loss 'skip')");
+	$node->safe_psql($db, "SELECT stream_agg.resume('u')");
+	is(run_all($db), '', "with on_data_loss = 'skip' it goes on");
+	is_query($db, "SELECT skipped, read = $high + 1, " . balanced_counters() . " FROM stream_agg.views WHERE view = 'u'::regclass", '0|t|t',
+		'with every record counted once');
+	is_query($db, 'SELECT count(*) FROM stream_agg.data_losses', '1', 'and the loss is recorded');
+	is_query($db, "SELECT sum(n) > $before FROM u", 't', 'what was in the results stays');
 	$node->safe_psql('postgres', "DROP DATABASE $db");
 	return;
 }
@@ -994,6 +1026,7 @@ my @tests = (
 	unresolved => \&test_unresolved,
 	loss => \&test_loss,
 	loss_apart => \&test_loss_apart,
+	loss_of_state => \&test_loss_of_state,
 	beyond_end => \&test_beyond_end,
 	partitions => \&test_partitions,
 	found_while_paused => \&test_found_while_paused,
