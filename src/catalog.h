@@ -91,7 +91,6 @@ extern List *sa_catalog_all_views(void);	/* likewise, in no order; NIL without t
 extern List *sa_catalog_running_streams(void);
 
 extern int	sa_catalog_next_id(void);
-
 extern void sa_catalog_insert_view(const SaViewConfig *config);
 extern void sa_catalog_set_status(Oid view, const char *status, const char *message);
 
