@@ -1016,11 +1016,11 @@ save_failure(SaView *view, const char *message)
 	return ok;
 }
 
-/* No more reading until an administrator resumes the view, from what is on disk. */
+/* No more reading until an administrator resumes the view, from what is on disk; what is not stays in memory. */
 SaPartEnd
 sa_pipeline_stop(SaView *view, const char *message)
 {
-	if (view->state)
+	if (view->state && view->steps == NIL)
 		sa_state_reset(view->state);
 	if (!save_failure(view, message))
 	{

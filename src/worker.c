@@ -976,7 +976,10 @@ turn(Worker *worker, List *views)
 	return !starved;
 }
 
-/* Partitions that the stream has no more of cannot be read again; NULL: there are none. */
+/*
+ * Why what the view has read cannot be read again: its partition is no longer part of the stream, or is another one of
+ * that name, which ends before the place where the view stands.  NULL: it can.
+ */
 static const char *
 find_gone(SaView *view, SaBatch *batch)
 {
@@ -985,8 +988,13 @@ find_gone(SaView *view, SaBatch *batch)
 		const SaBatchPartition *partition = &batch->partitions[i];
 		const SaViewPosition *place = sa_commit_find(view->rebuild, partition->topic, partition->partition);
 
-		if (partition->gone && place != NULL && partition->next < place->end)
+		if (place == NULL || partition->next >= place->end)
+			continue;
+		if (partition->gone)
 			return psprintf("%s is no longer part of the stream", describe_partition(partition));
+		if (batch->at_end && partition->topic[0] != '\0')
+			return psprintf("%s ends before position " INT64_FORMAT ", where the view stands",
+							describe_partition(partition), place->end);
 	}
 	return NULL;
 }
@@ -1010,7 +1018,10 @@ rebuild_turn(Worker *worker, SaView *view)
 	}
 	stop = find_stop(batch, &hint);
 	if (stop == NULL)
+	{
 		stop = find_gone(view, batch);
+		hint = "Use stream_agg.reset() to have the view begin anew.";
+	}
 	if (stop == NULL)
 		note_losses(batch);
 	PopActiveSnapshot();

@@ -679,6 +679,18 @@ sub test_beyond_end
 		load_topics($db, $topic);
 		$node->safe_psql($db, 'UPDATE l SET position = position + 20; INSERT INTO l SELECT * FROM kept; UPDATE stream_agg.view_position SET position = position + 20');
 		is_exact($db, 'made anew');
+
+		$node->safe_psql($db, 'DROP MATERIALIZED VIEW u, a');
+		create_view($db, 'lost', 'append', state => 'unlogged');
+		is(run_all($db), '', 'a view with unlogged state');
+		$node->safe_psql($db, "SELECT stream_agg.pause('lost')");
+		terminate_workers($node, "datname = '$db'");
+		$kafka->delete_topic($topic);
+		ok_until($db, $retrying, 'the topic is deleted once more');
+		$kafka->create_topic($topic, 1);
+		produce($topic, 0, 31 .. 33);
+		$node->safe_psql($db, "SELECT stream_agg.resume('lost')");
+		like(run_all($db), qr/its state cannot be rebuilt: topic "beyond", partition 0, ends before position 10/, 'made anew: its state cannot be rebuilt');
 	}
 	$node->safe_psql('postgres', "DROP DATABASE $db");
 	return;
