@@ -9,6 +9,7 @@
 #   make test-assert     the tests on a PostgreSQL with assertions
 #   make test-upgrade    pg_upgrade of a live installation to every newer PostgreSQL, as root
 #   make demo-kafka | bench-kafka                  with a throw-away Kafka broker beside it
+#   make bench-recovery  restarts with a million open groups, and what state costs
 
 PG_CONFIG ?= pg_config
 WERROR ?= 0
@@ -78,6 +79,7 @@ demo-kafka: script = test/demo/run.sh kafka
 test: script = test/run_tests.sh
 bench: script = test/bench/run.sh
 bench-kafka: script = test/bench/kafka.sh
+bench-recovery: script = test/bench/recovery.sh
 soak: script = test/soak.sh
 test-pg: script = test/pg_regress_suite.sh
 test-valgrind: script = test/valgrind.sh
@@ -85,7 +87,7 @@ fuzz-syntax: script = test/fuzz_syntax.sh
 test-all: script = test/versions/run.sh
 test-assert: script = test/assert.sh
 test-upgrade: script = test/versions/upgrade.sh
-targets = demo demo-kafka test bench bench-kafka soak test-pg test-valgrind test-all test-assert test-upgrade fuzz-syntax
+targets = demo demo-kafka test bench bench-kafka bench-recovery soak test-pg test-valgrind test-all test-assert test-upgrade fuzz-syntax
 $(targets):
 	@PG_CONFIG='$(PG_CONFIG)' bash $(script) $(ARGS)
 
