@@ -88,6 +88,51 @@ CREATE TABLE stream_agg.view_rebuild (
 );
 SELECT pg_catalog.pg_extension_config_dump('stream_agg.view_rebuild', '');
 
+CREATE FUNCTION stream_agg.state_now(view regclass, OUT groups bigint, OUT windows bigint, OUT state_bytes bigint,
+	OUT oldest_window_end timestamptz) RETURNS record
+	LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sa_state_now';
+COMMENT ON FUNCTION stream_agg.state_now(regclass) IS 'what the last batch of a continuous view left open; NULLs where none is known';
+
+CREATE OR REPLACE VIEW stream_agg.views WITH (security_barrier) AS
+SELECT v.view, v.stream, pg_get_userbyid(c.relowner) AS owner,
+	CASE WHEN v.database IS DISTINCT FROM d.oid THEN 'restored' ELSE v.status END AS status,
+	v.message,
+	coalesce((SELECT split_part(o, '=', 2) FROM unnest(v.options) o WHERE o LIKE 'output\_mode=%'), 'update') AS output_mode,
+	coalesce((SELECT split_part(o, '=', 2) FROM unnest(v.options) o WHERE o LIKE 'trigger=%'), 'immediate') AS trigger,
+	p.watermark, p.read, p.skipped, p.tombstone, p.malformed, p.null_time, p.future, p.duplicate, p.failed, p.filtered,
+	p.late, p.accepted, p.late_windows,
+	n.groups, n.windows, n.state_bytes,
+	pg_total_relation_size(v.state) AS state_log_bytes,
+	v.definition, v.options,
+	n.oldest_window_end,
+	(SELECT sum(greatest(o.position - r.position, 0))::bigint
+		FROM stream_agg.view_position o
+			JOIN (SELECT topic, partition, min(position) AS position FROM stream_agg.view_rebuild r WHERE r.view_id = v.id
+				GROUP BY 1, 2) r USING (topic, partition)
+		WHERE o.view_id = v.id) AS rebuild_distance
+FROM stream_agg.view_config v
+	JOIN pg_class c ON c.oid = v.view
+	JOIN pg_database d ON d.datname = current_database()
+	LEFT JOIN LATERAL (
+		SELECT CASE WHEN bool_and(watermark IS NOT NULL) THEN stream_agg.to_time(min(watermark)) END AS watermark,
+			sum("read")::bigint AS "read", sum(skipped)::bigint AS skipped, sum(tombstone)::bigint AS tombstone,
+			sum(malformed)::bigint AS malformed, sum(null_time)::bigint AS null_time, sum(future)::bigint AS future,
+			sum(duplicate)::bigint AS duplicate, sum(failed)::bigint AS failed, sum(filtered)::bigint AS filtered,
+			sum(late)::bigint AS late, sum(accepted)::bigint AS accepted, sum(late_windows)::bigint AS late_windows
+		FROM stream_agg.view_position p WHERE p.view_id = v.id) p ON true
+	LEFT JOIN LATERAL stream_agg.state_now(v.view) n ON true
+WHERE stream_agg.may_see(v.view);
+
+CREATE FUNCTION stream_agg.estimate_state(view regclass, watermark interval DEFAULT NULL,
+	OUT delay interval, OUT windows bigint, OUT groups bigint, OUT bytes bigint, OUT basis text) RETURNS SETOF record
+	LANGUAGE C AS 'MODULE_PATHNAME', 'sa_estimate_view';
+COMMENT ON FUNCTION stream_agg.estimate_state(regclass, interval) IS 'groups and bytes that a continuous view keeps now, and is to keep at this and at longer delays';
+
+CREATE FUNCTION stream_agg.estimate_state(view_or_query text, watermark interval DEFAULT NULL, sample_rows integer DEFAULT 100000,
+	OUT delay interval, OUT windows bigint, OUT groups bigint, OUT bytes bigint, OUT basis text) RETURNS SETOF record
+	LANGUAGE C AS 'MODULE_PATHNAME', 'sa_estimate_state';
+COMMENT ON FUNCTION stream_agg.estimate_state(text, interval, integer) IS 'the same for a view by its name, or for the query of a view, from a sample of its stream';
+
 --
 -- Roles
 --

@@ -20,7 +20,7 @@ CALL stream_agg.run('s');
 
 -- What the owner sees.
 SELECT stream, source, owner, views, status, message, end_position, dead_letters_dropped FROM stream_agg.streams;
-SELECT view, stream, owner, status, message, output_mode, trigger, watermark FROM stream_agg.views ORDER BY view::text COLLATE "C";
+SELECT view, stream, owner, status, message, output_mode, trigger, watermark, oldest_window_end FROM stream_agg.views ORDER BY view::text COLLATE "C";
 SELECT view, read, skipped, tombstone, malformed, null_time, future, duplicate, failed, filtered, late, accepted, late_windows, groups, windows
 FROM stream_agg.views ORDER BY view::text COLLATE "C";
 SELECT view, topic, partition, position, end_position, lag, running_max, watermark FROM stream_agg.partitions ORDER BY view::text COLLATE "C";

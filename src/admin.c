@@ -55,6 +55,7 @@ PG_FUNCTION_INFO_V1(sa_explain);
 PG_FUNCTION_INFO_V1(sa_may_see);
 PG_FUNCTION_INFO_V1(sa_worker_status);
 PG_FUNCTION_INFO_V1(sa_progress_list);
+PG_FUNCTION_INFO_V1(sa_state_now);
 PG_FUNCTION_INFO_V1(sa_partition_end);
 PG_FUNCTION_INFO_V1(sa_usecs);
 PG_FUNCTION_INFO_V1(sa_forget_database);
@@ -467,6 +468,28 @@ sa_progress_list(PG_FUNCTION_ARGS)
 			put_progress(rsinfo, progress);
 	}
 	return (Datum) 0;
+}
+
+/* state_now(view): what the last batch left open, where the caller may see it; NULLs when nothing is known. */
+Datum
+sa_state_now(PG_FUNCTION_ARGS)
+{
+	Oid			view = PG_GETARG_OID(0);
+	SaProgress	last;
+	Datum		values[4];
+	bool		nulls[4] = {0};
+	TupleDesc	desc;
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	if (!SearchSysCacheExists1(RELOID, ObjectIdGetDatum(view)) || !may(view) || !sa_stats_last(view, &last))
+		PG_RETURN_NULL();
+	values[0] = Int64GetDatum(last.groups);
+	values[1] = Int64GetDatum(last.windows);
+	values[2] = Int64GetDatum(last.state_bytes);
+	values[3] = TimestampTzGetDatum(last.oldest_window_end);
+	nulls[3] = TIMESTAMP_NOT_FINITE(last.oldest_window_end);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
 }
 
 /* usecs(time): microseconds since 2000, whatever the time zone; and to_time(usecs), the way back. */

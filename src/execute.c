@@ -73,18 +73,10 @@ run_statement(RawStmt *raw, const char *text)
 	PopActiveSnapshot();
 }
 
-/* As in other languages, the caret is in the text that holds the statement. */
 static void
 point_inside(void *text)
 {
-	int			position = geterrposition();
-
-	if (position > 0)
-	{
-		errposition(0);
-		internalerrposition(position);
-		internalerrquery(text);
-	}
+	sa_grammar_point_inside(text);
 	errcontext("stream SQL");
 }
 

@@ -424,3 +424,15 @@ sa_grammar_parse(const char *text)
 	}
 	return parse_text(text);
 }
+
+void
+sa_grammar_point_inside(void *text)
+{
+	int			position = geterrposition();
+
+	if (position <= 0)
+		return;
+	errposition(0);
+	internalerrposition(position);
+	internalerrquery(text);
+}

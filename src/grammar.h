@@ -13,6 +13,9 @@ extern void sa_grammar_init(void);
 /* Parses statements, ours among them, whether or not the server has been taught; errors as raw_parser's. */
 extern List *sa_grammar_parse(const char *text);
 
+/* Of errors in a text within a statement, as a context callback: the caret is in that text. */
+extern void sa_grammar_point_inside(void *text);
+
 /*
  * In the statements that change a relation: the kind of relation that the user named, "stream" or
  * "continuous view"; NULL in PostgreSQL's own statements.

@@ -1214,7 +1214,7 @@ committed_steps(SaView *view)
 void
 sa_pipeline_committed(SaView *view)
 {
-	SaStateSize size = {0};
+	SaStateSize size = {.oldest = DT_NOBEGIN};
 
 	if (view->new_positions == NIL)
 		return;
@@ -1236,5 +1236,7 @@ sa_pipeline_committed(SaView *view)
 	view->progress.finished_at = GetCurrentTimestamp();
 	view->progress.groups = size.groups;
 	view->progress.windows = size.windows;
+	view->progress.largest_window = size.largest;
+	view->progress.oldest_window_end = size.oldest;
 	view->progress.state_bytes = size.bytes;
 }

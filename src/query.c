@@ -365,11 +365,11 @@ window_type(FuncExpr *window)
 	return type == DATEOID ? TIMESTAMPOID : type;
 }
 
-/* A window's constant size in microseconds, 0 when it is none. */
+/* A window's size (argument 1) or slide (2) in microseconds, 0 when it is not constant. */
 static int64
-constant_size(FuncExpr *func)
+constant_size(FuncExpr *func, int n)
 {
-	Const	   *size = constant_argument(func, 1);
+	Const	   *size = constant_argument(func, n);
 	Interval   *interval;
 
 	if (size == NULL)
@@ -521,7 +521,8 @@ add_window(SplitContext *split)
 				 errmsg("window_start or window_end must be in the select list of a continuous view"),
 				 parser_errposition(split->pstate, exprLocation((Node *) func))));
 	check_window_size(split, func);
-	result->window_size = constant_size(func);
+	result->window_size = constant_size(func, 1);
+	result->window_slide = constant_size(func, strcmp(get_func_name(func->funcid), "hop") == 0 ? 2 : 1);
 	if (result->window_size <= 0 && (result->start_result == 0 || result->end_result == 0))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),

@@ -39,6 +39,7 @@ typedef struct SaQuery
 	bool		transform;		/* no grouping at all: rows are appended as they are */
 	bool		windowed;		/* grouped by a window */
 	int64		window_size;	/* microseconds; 0: not constant */
+	int64		window_slide;	/* from one to the next, likewise */
 
 	/*
 	 * Hopping windows that are no more than grouping columns are put to rows when they are folded: then

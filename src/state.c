@@ -1970,6 +1970,7 @@ sa_state_size(SaState *state, SaStateSize *size)
 				continue;
 			size->groups += window->ngroups;
 			size->windows++;
+			size->largest = Max(size->largest, window->ngroups);
 			if (window->end != SA_NO_WINDOW_END && (TIMESTAMP_IS_NOBEGIN(size->oldest) || window->end < size->oldest))
 				size->oldest = window->end;
 			size->first_birth = Min(size->first_birth, window->birth);

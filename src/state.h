@@ -48,6 +48,7 @@ typedef struct SaStateSize
 {
 	int64		groups;
 	int64		windows;
+	int64		largest;		/* groups of the window that has most */
 	int64		bytes;			/* of memory */
 	TimestampTz oldest;			/* end of the oldest window; DT_NOBEGIN: none */
 

@@ -134,6 +134,21 @@ sa_stats_report(const SaProgress *progress)
 	LWLockRelease(shared->lock);
 }
 
+bool
+sa_stats_last(Oid view, SaProgress *progress)
+{
+	Ring	   *ring;
+
+	if (shared == NULL)
+		return false;
+	LWLockAcquire(shared->lock, LW_SHARED);
+	ring = find_ring(view);
+	if (ring)
+		*progress = ring->batches[(ring->reported - 1) % RING_SIZE];
+	LWLockRelease(shared->lock);
+	return ring != NULL;
+}
+
 /* The place of that partition's end; NULL, or the place to take (the longest silent), when it has none. */
 static PartitionEnd *
 find_end(Oid stream, uint64 topic, int32 partition, bool take)

@@ -19,6 +19,8 @@ typedef struct SaProgress
 	TimestampTz watermark;		/* DT_NOBEGIN: not known */
 	int64		groups;
 	int64		windows;
+	int64		largest_window; /* groups of the one that has most */
+	TimestampTz oldest_window_end;	/* DT_NOBEGIN: there is none */
 	int64		state_bytes;
 } SaProgress;
 
@@ -26,6 +28,9 @@ extern void sa_stats_init(void);
 
 /* One more batch, after its commit. */
 extern void sa_stats_report(const SaProgress *progress);
+
+/* A view's last batch; false: there was none since the server started. */
+extern bool sa_stats_last(Oid view, SaProgress *progress);
 
 /* Where a partition of a stream ends, as its worker knows; false: nobody has told since the server started. */
 extern void sa_stats_note_end(Oid stream, const char *topic, int32 partition, int64 end);

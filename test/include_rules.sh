@@ -21,7 +21,7 @@ levels='
 5   pipeline
 6   worker
 7   launcher
-8   fdw ddl ddl_database ddl_alter ddl_guard ddl_kind ddl_part ddl_replace ddl_stream ddl_view admin change decode_sql execute
+8   fdw ddl ddl_database ddl_alter ddl_guard ddl_kind ddl_part ddl_replace ddl_stream ddl_view admin change decode_sql estimate execute
 9   stream_agg
 '
 stages='query agg state result commit'
