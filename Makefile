@@ -9,6 +9,7 @@
 #   make test-assert     the tests on a PostgreSQL with assertions
 #   make test-upgrade    pg_upgrade of a live installation to every newer PostgreSQL, as root
 #   make demo-kafka | bench-kafka                  with a throw-away Kafka broker beside it
+#   make soak-day        24 simulated hours of windows, in which nothing but results may grow
 #   make bench-recovery  restarts with a million open groups, and what state costs
 
 PG_CONFIG ?= pg_config
@@ -81,13 +82,18 @@ bench: script = test/bench/run.sh
 bench-kafka: script = test/bench/kafka.sh
 bench-recovery: script = test/bench/recovery.sh
 soak: script = test/soak.sh
+soak-day: script = test/run_tests.sh
+soak-day: ARGS = tap
+soak-day: export ONLY = 060_bloat
+soak-day: export SA_ONLY = hours
+soak-day: export SA_HOURS = 24
 test-pg: script = test/pg_regress_suite.sh
 test-valgrind: script = test/valgrind.sh
 fuzz-syntax: script = test/fuzz_syntax.sh
 test-all: script = test/versions/run.sh
 test-assert: script = test/assert.sh
 test-upgrade: script = test/versions/upgrade.sh
-targets = demo demo-kafka test bench bench-kafka bench-recovery soak test-pg test-valgrind test-all test-assert test-upgrade fuzz-syntax
+targets = demo demo-kafka test bench bench-kafka bench-recovery soak soak-day test-pg test-valgrind test-all test-assert test-upgrade fuzz-syntax
 $(targets):
 	@PG_CONFIG='$(PG_CONFIG)' bash $(script) $(ARGS)
 
