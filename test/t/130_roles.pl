@@ -132,7 +132,7 @@ part plain_user => sub {
 	may_not('mallory', 'CREATE FOREIGN TABLE alice.t (a int) SERVER stream_staged');
 	for my $call ("SELECT stream_agg.pause('alice.v')", "SELECT stream_agg.resume('alice.v')", "SELECT stream_agg.drop_view('alice.v')",
 		"CALL stream_agg.run('alice.v')", "CALL stream_agg.run('alice.s')", "SELECT * FROM stream_agg.explain('alice.v')",
-		'DROP MATERIALIZED VIEW alice.v', 'DROP TABLE alice.v', 'DROP FOREIGN TABLE alice.s', 'ALTER FOREIGN TABLE alice.s OPTIONS (ADD watermark \'1 s\')',
+		"SELECT * FROM stream_agg.estimate_state('alice.v')", 'DROP MATERIALIZED VIEW alice.v', 'DROP TABLE alice.v', 'DROP FOREIGN TABLE alice.s', 'ALTER FOREIGN TABLE alice.s OPTIONS (ADD watermark \'1 s\')',
 		"SELECT stream_agg.reset('alice.v')", "SELECT stream_agg.seek('alice.v', '0')", "SELECT stream_agg.swap('alice.v', 'alice.v')")
 	{
 		may_not('mallory', $call);
@@ -436,7 +436,7 @@ CREATE MATERIALIZED VIEW alice.v WITH (stream_agg.continuous, stream_agg.trigger
 INSERT INTO alice.s VALUES (1, 1, now()), (2, 2, NULL);
 SQL
 	my @calls = ("SELECT stream_agg.pause('alice.v')", "SELECT stream_agg.resume('alice.v')", "CALL stream_agg.run('alice.v')", "CALL stream_agg.run('alice.s')",
-		"SELECT stream_agg.explain('alice.v')");
+		"SELECT stream_agg.explain('alice.v')", "SELECT stream_agg.estimate_state('alice.v')");
 	my $seen = 'SELECT (SELECT count(*) FROM stream_agg.streams), (SELECT count(*) FROM stream_agg.views), (SELECT count(*) FROM stream_agg.partitions), '
 	  . "(SELECT count(*) > 0 FROM stream_agg.progress), (SELECT count(*) FROM stream_agg.dead_letters), (SELECT count(*) FROM stream_agg.worker_status('alice.s'))";
 	may('boss', $_) for @calls;
@@ -597,6 +597,7 @@ SQL
 	login('mallory', "ALTER TABLE mallory.v ADD CHECK (n < 3); INSERT INTO mallory.s VALUES (1, 1, now(), 'good')");
 	may_not('super', "CALL stream_agg.run('mallory.v')", qr/"v" is failed/);
 	may('super', "SELECT count(*) FROM stream_agg.explain('mallory.v')");
+	may('super', "SELECT count(*) FROM stream_agg.estimate_state('mallory.v')");
 	may('super', 'SELECT * FROM mallory.s');
 	may('super', 'SELECT * FROM stream_agg.dead_letters');
 	may('super', 'SELECT * FROM stream_agg.views');
@@ -619,8 +620,9 @@ SQL
 	login('mallory', "CREATE TRIGGER row AFTER INSERT OR UPDATE ON mallory.w FOR EACH ROW EXECUTE FUNCTION mallory.evil_trigger('row trigger'); TRUNCATE mallory.seen, mallory.gains");
 	may('super', 'CREATE MATERIALIZED VIEW mallory.w WITH (stream_agg.continuous, stream_agg.replace) AS SELECT k, count(*) AS n, sum(v) AS total FROM mallory.s GROUP BY k');
 	nothing_gained('a superuser gives it another query', 'row trigger');
-	may('super', "BEGIN; SELECT count(*) FROM stream_agg.explain('mallory.v'); SELECT 1 / (current_setting('search_path') = '\"\$user\", public' AND current_user = session_user)::int; COMMIT;");
-	nothing_gained('explain', 'constant', 'loading');
+	may('super', "BEGIN; SELECT count(*) FROM stream_agg.$_('mallory.v'); SELECT 1 / (current_setting('search_path') = '\"\$user\", public' AND current_user = session_user)::int; COMMIT;")
+	  for 'explain', 'estimate_state';
+	nothing_gained('explain and estimate_state', 'constant', 'loading');
 	uproot();
 };
 
@@ -718,10 +720,11 @@ part shadows => sub {
 		is($shadowed =~ s/\balice\.//gr, $plain =~ s/\balice\.//gr, "$victim sees the same through the attacker's path");
 		may($victim, "$path $_")
 		  for "SELECT stream_agg.pause('alice.v'::pg_catalog.regclass)", "SELECT stream_agg.resume('alice.v'::pg_catalog.regclass)",
-		  "SELECT stream_agg.explain('alice.v'::pg_catalog.regclass)", "SELECT * FROM stream_agg.worker_status('alice.s'::pg_catalog.regclass)",
+		  "SELECT stream_agg.explain('alice.v'::pg_catalog.regclass)", "SELECT stream_agg.estimate_state('alice.v'::pg_catalog.regclass)", "SELECT * FROM stream_agg.worker_status('alice.s'::pg_catalog.regclass)",
 		  "SELECT stream_agg.to_time(1), stream_agg.may_see('alice.v'::pg_catalog.regclass)",
 		  "SELECT * FROM public.tumble(pg_catalog.now(), '1 minute'), public.hop(pg_catalog.now(), '2 minutes', '1 minute')";
 	}
+	may($_, "$path SELECT stream_agg.estimate_state('SELECT k, pg_catalog.count(*) FROM alice.s GROUP BY k')") for 'super', 'alice';
 	nothing_gained('what administrators call');
 
 	# A superuser with this path makes, changes and drops things of his own; a worker starts anew and reads back.
