@@ -73,6 +73,12 @@ SELECT * FROM pg_temp.estimate('"per Hour"', '3 hours');
 SELECT * FROM pg_temp.estimate('longer', '30 minutes');
 SELECT * FROM pg_temp.estimate('running');
 SELECT * FROM pg_temp.estimate('rows');
+-- All windows closed.
+INSERT INTO s VALUES (1, 1, '2024-01-03');
+CREATE MATERIALIZED VIEW filtered WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS
+	SELECT k, window_start, count(*) AS n FROM s, tumble(at, '1 hour') WHERE v > 1 GROUP BY k, window_start;
+CALL stream_agg.run('s');
+SELECT * FROM pg_temp.estimate('filtered', '1 hour');
 -- No watermark: windows are never forgotten.
 CREATE MATERIALIZED VIEW open WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS
 	SELECT k, window_start, count(*) AS n FROM r, tumble(at, '1 hour') GROUP BY k, window_start;
@@ -112,6 +118,7 @@ SELECT * FROM stream_agg.estimate_state('names');
 SELECT * FROM stream_agg.estimate_state('DROP TABLE names');
 SELECT * FROM stream_agg.estimate_state('longer', '-1 hour');
 SELECT * FROM stream_agg.estimate_state('longer', '1 month');
+SELECT * FROM stream_agg.estimate_state('longer', '1000000000 days');
 SELECT * FROM stream_agg.estimate_state('SELECT k, count(*) FROM s GROUP BY k', sample_rows => 0);
 SELECT * FROM stream_agg.estimate_state(NULL::text);
 SELECT * FROM stream_agg.estimate_state(NULL::regclass);

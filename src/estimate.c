@@ -42,6 +42,8 @@
 #include "stats.h"
 #include "window.h"
 
+#define MAX_DELAY_DAYS 36500
+
 PG_FUNCTION_INFO_V1(sa_estimate_view);
 PG_FUNCTION_INFO_V1(sa_estimate_state);
 
@@ -102,7 +104,7 @@ static void
 put_estimate(ReturnSetInfo *rsinfo, const Estimate *estimate, int64 asked)
 {
 	static const int longer[] = {2, 5, 10};
-	int64		unit = Max(estimate->delay, estimate->size);
+	int64		unit = Min(Max(estimate->delay, estimate->size), MAX_DELAY_DAYS * USECS_PER_DAY);
 
 	if (!estimate->windowed)
 	{
@@ -110,8 +112,8 @@ put_estimate(ReturnSetInfo *rsinfo, const Estimate *estimate, int64 asked)
 				estimate->window_groups < 0 ? -1 : estimate->window_groups * estimate->group_bytes, estimate->basis);
 		return;
 	}
-	if (estimate->size <= 0)
-		return;					/* windows of different sizes */
+	if (estimate->size <= 0 || estimate->slide <= 0)
+		return;					/* not constant */
 	if (estimate->delay == SA_NO_DELAY)
 		put_row(rsinfo, -1, -1, -1, -1, "without a watermark no window is ever forgotten");
 	else
@@ -182,6 +184,11 @@ estimate_view(ReturnSetInfo *rsinfo, Oid view, int64 asked)
 			return;
 		estimate.window_groups = last.largest_window;
 		estimate.group_bytes = (double) last.state_bytes / Max(last.groups, 1);
+		if (last.windows == 0)
+		{
+			estimate.window_groups = -1;
+			estimate.basis = "no window is open";
+		}
 	}
 	put_estimate(rsinfo, &estimate, asked);
 }
@@ -523,10 +530,11 @@ asked_delay(FunctionCallInfo fcinfo, int n)
 	if (PG_ARGISNULL(n))
 		return -1;
 	delay = PG_GETARG_INTERVAL_P(n);
-	if (delay->month != 0 || delay->day < 0 || delay->time < 0)
+	if (delay->month != 0 || delay->day < 0 || delay->time < 0 || delay->day > MAX_DELAY_DAYS ||
+		delay->time > MAX_DELAY_DAYS * USECS_PER_DAY)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("a watermark's delay must not be negative, nor hold months")));
+				 errmsg("a watermark's delay must be between 0 and %d days, without months", MAX_DELAY_DAYS)));
 	return delay->day * USECS_PER_DAY + delay->time;
 }
 
