@@ -544,6 +544,31 @@ sa_agg_read(SaAgg *agg, SaAggRun *run, SaTrans *trans, StringInfo in)
 	}
 }
 
+void
+sa_agg_save(SaAgg *agg, SaAggRun *run, const SaTrans *trans, SaTrans *saved, MemoryContext cxt)
+{
+	bool		internal = agg->transtype == INTERNALOID;
+	Datum		value;
+	MemoryContext old;
+
+	*saved = *trans;
+	if (trans->isnull || (agg->transbyval && !internal))
+		return;
+	value = internal ? serialize(agg, run, trans->value) : trans->value;
+	old = MemoryContextSwitchTo(cxt);
+	saved->value = datumCopy(value, false, internal ? -1 : agg->translen);
+	MemoryContextSwitchTo(old);
+}
+
+void
+sa_agg_restore(SaAgg *agg, SaAggRun *run, SaTrans *trans, const SaTrans *saved)
+{
+	*trans = *saved;
+	if (saved->isnull)
+		return;
+	trans->value = agg->transtype == INTERNALOID ? restore(agg, run, saved->value) : copy_value(agg, run, saved->value);
+}
+
 /* Free a by-reference state that is about to be overwritten. */
 void
 sa_agg_discard(SaAgg *agg, SaTrans *trans)

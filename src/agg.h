@@ -56,6 +56,10 @@ extern Datum sa_agg_final(SaAgg *agg, SaAggRun *run, const SaTrans *trans, bool 
 extern void sa_agg_write(SaAgg *agg, SaAggRun *run, const SaTrans *trans, StringInfo out);
 extern void sa_agg_read(SaAgg *agg, SaAggRun *run, SaTrans *trans, StringInfo in);
 extern void sa_agg_discard(SaAgg *agg, SaTrans *trans);
+
+/* A copy in this context to go back to; and the state from it, in memory of its own. */
+extern void sa_agg_save(SaAgg *agg, SaAggRun *run, const SaTrans *trans, SaTrans *saved, MemoryContext cxt);
+extern void sa_agg_restore(SaAgg *agg, SaAggRun *run, SaTrans *trans, const SaTrans *saved);
 extern void sa_agg_from_value(SaAgg *agg, SaAggRun *run, SaTrans *trans, Datum value, bool isnull);
 
 #endif							/* SA_AGG_H */

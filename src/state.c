@@ -147,7 +147,6 @@ struct SaState
 	int			ntouched;
 	int			maxtouched;
 	MemoryContext undo_cxt;		/* copies of what this batch has touched */
-	StringInfoData scratch_state;
 	Datum	   *row_keys;		/* scratch */
 	bool	   *row_nulls;
 };
@@ -277,8 +276,7 @@ sa_state_create(SaQuery *query, SaOutputMode mode, Oid result, Oid log, MemoryCo
 
 	state->cxt = cxt;
 	state->windows_cxt = AllocSetContextCreate(cxt, "stream_agg windows", ALLOCSET_DEFAULT_SIZES);
-	state->undo_cxt = AllocSetContextCreate(cxt, "stream_agg undo", ALLOCSET_DEFAULT_SIZES);
-	initStringInfo(&state->scratch_state);
+	state->undo_cxt = GenerationContextCreate(cxt, "stream_agg undo", ALLOCSET_DEFAULT_SIZES);
 	state->mode = mode;
 	state->result = result;
 	state->log = log;
@@ -557,27 +555,27 @@ read_entry_states(SaState *state, SaWindow *window, StringInfo in, SaBody *body)
 			sa_agg_read(state->aggs[i], state->run, &body->trans[i], in);
 }
 
-/* All states of a body, as bytes in the scratch space. */
-static StringInfo
-write_states(SaState *state, SaWindow *window, SaBody *body)
+/* Copies of all states of a body, until the end of the batch. */
+static SaTrans *
+save_states(SaState *state, SaWindow *window, const SaBody *body)
 {
-	resetStringInfo(&state->scratch_state);
+	SaTrans    *saved = MemoryContextAlloc(state->undo_cxt, sizeof(SaTrans) * (state->naggs + 1));
+
 	sa_agg_run_in(state->run, window->bodies);
 	for (int i = 0; i < state->naggs; i++)
-		sa_agg_write(state->aggs[i], state->run, &body->trans[i], &state->scratch_state);
-	return &state->scratch_state;
+		sa_agg_save(state->aggs[i], state->run, &body->trans[i], &saved[i], state->undo_cxt);
+	return saved;
 }
 
-/* A body in the window's bodies context with these keys and, from bytes, states. */
+/* A body in the window's bodies context with these keys and states. */
 static SaBody *
-copy_body(SaState *state, SaWindow *window, SaBody *old, const char *states, int size)
+copy_body(SaState *state, SaWindow *window, const SaBody *keys, const SaTrans *states)
 {
-	StringInfoData in = {.data = unconstify(char *, states), .len = size, .maxlen = size};
-	SaBody	   *body = create_body(state, window, old->keys, old->nulls);
+	SaBody	   *body = create_body(state, window, keys->keys, keys->nulls);
 
 	sa_agg_run_in(state->run, window->bodies);
 	for (int i = 0; i < state->naggs; i++)
-		sa_agg_read(state->aggs[i], state->run, &body->trans[i], &in);
+		sa_agg_restore(state->aggs[i], state->run, &body->trans[i], &states[i]);
 	return body;
 }
 
@@ -781,17 +779,6 @@ remove_group(SaWindow *window, SaGroup *group)
 	window->ngroups--;
 }
 
-/* What a failed batch would need to undo what it does to the group. */
-static void
-keep_undo(SaState *state, SaTouched *entry)
-{
-	StringInfo	bytes = write_states(state, entry->window, entry->group->body);
-
-	entry->undo = MemoryContextAlloc(state->undo_cxt, bytes->len);
-	memcpy(entry->undo, bytes->data, bytes->len);
-	entry->undo_size = bytes->len;
-}
-
 static void
 touch(SaState *state, SaWindow *window, SaGroup *group, bool fresh, bool changed)
 {
@@ -817,7 +804,7 @@ touch(SaState *state, SaWindow *window, SaGroup *group, bool fresh, bool changed
 	entry->result_tid = group->result_tid;
 	entry->undo = NULL;
 	if (state->unlogged && changed && !fresh)
-		keep_undo(state, entry);
+		entry->undo = save_states(state, window, group->body);
 	group->touched = true;
 	window->dirty = true;
 	window->last_batch = state->batch;
@@ -1361,10 +1348,11 @@ move_bodies(SaState *state, SaWindow *window)
 	for (uint32 i = 0; i < window->nbuckets; i++)
 		for (SaGroup *group = window->buckets[i]; group; group = group->next)
 		{
-			StringInfo	states = write_states(state, window, group->body);
+			SaTrans    *states = save_states(state, window, group->body);
 
-			group->body = copy_body(state, window, group->body, states->data, states->len);
+			group->body = copy_body(state, window, group->body, states);
 		}
+	MemoryContextReset(state->undo_cxt);
 	MemoryContextDelete(old);
 	window->leaked = 0;
 }
@@ -1378,7 +1366,7 @@ undo(SaState *state, SaTouched *entry)
 {
 	entry->window->leaked++;
 	if (entry->undo)
-		entry->group->body = copy_body(state, entry->window, entry->group->body, entry->undo, entry->undo_size);
+		entry->group->body = copy_body(state, entry->window, entry->group->body, entry->undo);
 }
 
 static void

@@ -40,8 +40,7 @@ typedef struct SaTouched
 	uint16		log_index;
 	ItemPointerData log_tid;
 	ItemPointerData result_tid;
-	char	   *undo;			/* unlogged: the states as committed, as in the log */
-	int			undo_size;
+	SaTrans    *undo;			/* unlogged: a copy of its states as committed */
 } SaTouched;
 
 typedef struct SaStateSize
