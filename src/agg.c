@@ -435,32 +435,51 @@ deserialize(SaAgg *agg, SaAggRun *run, Datum bytes, MemoryContext cxt)
 	return bytes;
 }
 
+static bool
+combines(const SaAgg *agg)
+{
+	return OidIsValid(agg->combine.fn_oid) && !agg->combine.fn_strict;
+}
+
+/* A whole copy of an internal state, in this context: combined with nothing. */
+static Datum
+copy_internal(SaAgg *agg, SaAggRun *run, Datum state, MemoryContext cxt)
+{
+	LOCAL_FCINFO(call, 2);
+	MemoryContext states = run->states->ecxt_per_tuple_memory;
+	Datum		copy = state;
+
+	if (combines(agg))
+	{
+		run->states->ecxt_per_tuple_memory = cxt;
+		InitFunctionCallInfoData(*call, &agg->combine, 2, agg->ref->inputcollid, (fmNodePtr) run->aggstate, NULL);
+		call->args[0].value = (Datum) 0;
+		call->args[0].isnull = true;
+		call->args[1].value = state;
+		call->args[1].isnull = false;
+		copy = FunctionCallInvoke(call);
+		run->states->ecxt_per_tuple_memory = states;
+		if (call->isnull)
+			elog(ERROR, "combine function %u returned NULL", agg->combine.fn_oid);
+	}
+	if (copy == state)			/* it has not copied it */
+		copy = deserialize(agg, run, serialize(agg, run, state), cxt);
+	return copy;
+}
+
 /*
  * A stored state, fit for the transition function again, in the window's context.  The executor gives what
  * a deserialization function returns to the combine function alone, so it need not be fit for anything
- * else: numeric_deserialize() of some minor versions makes a state that sums no more squares.  Combined
- * with nothing, it becomes a whole one.
+ * else: numeric_deserialize() of some minor versions makes a state that sums no more squares.
  */
 static Datum
 restore(SaAgg *agg, SaAggRun *run, Datum bytes)
 {
-	LOCAL_FCINFO(call, 2);
-	Datum		state;
+	MemoryContext cxt = run->states->ecxt_per_tuple_memory;
 
-	if (!OidIsValid(agg->combine.fn_oid) || agg->combine.fn_strict)
-		return deserialize(agg, run, bytes, run->states->ecxt_per_tuple_memory);
-	state = deserialize(agg, run, bytes, CurrentMemoryContext);
-	InitFunctionCallInfoData(*call, &agg->combine, 2, agg->ref->inputcollid, (fmNodePtr) run->aggstate, NULL);
-	call->args[0].value = (Datum) 0;
-	call->args[0].isnull = true;
-	call->args[1].value = state;
-	call->args[1].isnull = false;
-	bytes = FunctionCallInvoke(call);
-	if (call->isnull)
-		elog(ERROR, "combine function %u returned NULL", agg->combine.fn_oid);
-	if (bytes == state)			/* it has not copied it */
-		return deserialize(agg, run, serialize(agg, run, state), run->states->ecxt_per_tuple_memory);
-	return bytes;
+	if (!combines(agg))
+		return deserialize(agg, run, bytes, cxt);
+	return copy_internal(agg, run, deserialize(agg, run, bytes, CurrentMemoryContext), cxt);
 }
 
 /* What the final function may have: the state itself, read-only, or a copy it may spoil. */
@@ -544,29 +563,35 @@ sa_agg_read(SaAgg *agg, SaAggRun *run, SaTrans *trans, StringInfo in)
 	}
 }
 
+static Datum
+copy_state(SaAgg *agg, SaAggRun *run, Datum value, MemoryContext cxt)
+{
+	MemoryContext old;
+
+	if (agg->transtype == INTERNALOID)
+		return copy_internal(agg, run, value, cxt);
+	if (agg->transbyval)
+		return value;
+	old = MemoryContextSwitchTo(cxt);
+	value = datumCopy(value, false, agg->translen);
+	MemoryContextSwitchTo(old);
+	return value;
+}
+
 void
 sa_agg_save(SaAgg *agg, SaAggRun *run, const SaTrans *trans, SaTrans *saved, MemoryContext cxt)
 {
-	bool		internal = agg->transtype == INTERNALOID;
-	Datum		value;
-	MemoryContext old;
-
 	*saved = *trans;
-	if (trans->isnull || (agg->transbyval && !internal))
-		return;
-	value = internal ? serialize(agg, run, trans->value) : trans->value;
-	old = MemoryContextSwitchTo(cxt);
-	saved->value = datumCopy(value, false, internal ? -1 : agg->translen);
-	MemoryContextSwitchTo(old);
+	if (!trans->isnull)
+		saved->value = copy_state(agg, run, trans->value, cxt);
 }
 
 void
 sa_agg_restore(SaAgg *agg, SaAggRun *run, SaTrans *trans, const SaTrans *saved)
 {
 	*trans = *saved;
-	if (saved->isnull)
-		return;
-	trans->value = agg->transtype == INTERNALOID ? restore(agg, run, saved->value) : copy_value(agg, run, saved->value);
+	if (!saved->isnull)
+		trans->value = copy_state(agg, run, saved->value, run->states->ecxt_per_tuple_memory);
 }
 
 /* Free a by-reference state that is about to be overwritten. */
