@@ -75,6 +75,8 @@ CALL stream_agg.run('s');
 TABLE differences;
 TABLE steps;
 -- their state is not on disk
+SELECT line FROM stream_agg.explain('mixed') AS line WHERE line LIKE '%made again%' OR line LIKE '%result row%';
+SELECT view, rebuild_distance > 0 AS distant, rebuild_distance < read AS less FROM stream_agg.views ORDER BY 1;
 SELECT view, (SELECT count(*) FROM pg_class k WHERE k.oid = c.state AND pg_relation_size(k.oid) > 0) AS written
 FROM stream_agg.view_config c ORDER BY 1;
 

@@ -327,14 +327,15 @@ explain_plan(ReturnSetInfo *rsinfo, SaQuery *query)
 }
 
 static void
-explain_state(ReturnSetInfo *rsinfo, SaQuery *query, SaOutputMode mode)
+explain_state(ReturnSetInfo *rsinfo, SaQuery *query, const SaViewOptions *options)
 {
 	for (int i = 0; i < query->naggs; i++)
 	{
 		SaAgg	   *agg = sa_agg_create(query->aggs[i].ref, query->aggs[i].columns, query->aggs[i].filter);
 
 		put_line(rsinfo, psprintf("State of aggregate %d (%s): %s", i + 1, get_func_name(query->aggs[i].ref->aggfnoid),
-								  sa_query_agg_in_result(query, agg, i, mode) ? "the result row" : "state log"));
+								  sa_query_agg_in_result(query, agg, i, options->output_mode) ? "the result row" :
+								  options->unlogged ? "memory, made again by reading again" : "state log"));
 	}
 }
 
@@ -351,7 +352,7 @@ explain_view(ReturnSetInfo *rsinfo, SaViewConfig *config)
 							  sa_option_mode_name(options.output_mode)));
 	put_line(rsinfo, psprintf("Window: %s", query->windowed ? "yes" : "none"));
 	if (!query->transform)
-		explain_state(rsinfo, query, options.output_mode);
+		explain_state(rsinfo, query, &options);
 	put_line(rsinfo, "Each batch:");
 	explain_plan(rsinfo, query);
 	sa_query_free(query);
