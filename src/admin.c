@@ -35,6 +35,7 @@
 
 #include "admin.h"
 #include "catalog.h"
+#include "clock.h"
 #include "compat.h"
 #include "ddl_guard.h"
 #include "ddl_part.h"
@@ -251,12 +252,21 @@ run_timed_out(Oid stream)
 			 reason[0] ? errdetail_internal("%s", reason) : 0));
 }
 
+static SaClock
+end_of_timeout(Datum timeout)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz end = DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval, TimestampTzGetDatum(now), timeout));
+
+	return sa_clock_now() + (Max(end, now) - now);
+}
+
 /* CALL run(stream or view, timeout) */
 Datum
 sa_run(PG_FUNCTION_ARGS)
 {
 	Oid			relid;
-	TimestampTz until;
+	SaClock		until;
 	bool		atomic = !IsA(fcinfo->context, CallContext) || castNode(CallContext, fcinfo->context)->atomic;
 	Oid			stream;
 	uint64		request;
@@ -271,9 +281,7 @@ sa_run(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("arguments of stream_agg.run() cannot be null")));
 	relid = PG_GETARG_OID(0);
-	until = DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval,
-													TimestampTzGetDatum(GetCurrentTimestamp()),
-													PG_GETARG_DATUM(1)));
+	until = end_of_timeout(PG_GETARG_DATUM(1));
 	PreventCommandDuringRecovery("stream_agg.run()");
 	sa_slot_require();
 	stream = stream_of_argument(relid);

@@ -9,6 +9,7 @@
 #define SA_BATCH_H
 
 #include "access/tupdesc.h"
+#include "clock.h"
 #include "datatype/timestamp.h"
 #include "option.h"
 
@@ -54,8 +55,8 @@ typedef struct SaBatchPartition
 	int64		kept_first;		/* but only the records from here (where it was passed over, reading goes on here) */
 	int64		kept_next;		/* to before here */
 	TimestampTz max_time;		/* running maximum over this batch; DT_NOBEGIN: none */
-	TimestampTz quiet_since;	/* read to its end, and nothing has come since; DT_NOEND: it is not */
-	TimestampTz quiet_until;	/* when the source last made sure of that; DT_NOBEGIN: never */
+	SaClock		quiet_since;	/* read to its end, and nothing has come since; DT_NOEND: it is not */
+	SaClock		quiet_until;	/* when the source last made sure of that; DT_NOBEGIN: never */
 } SaBatchPartition;
 
 /* A record that no event could be made of, for its dead letter. */

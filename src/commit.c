@@ -132,10 +132,10 @@ is_idle(const SaBatchPartition *partition, const SaTimekeeping *time)
 }
 
 /* When the source is to make sure again. */
-static TimestampTz
+static SaClock
 next_check(const SaBatchPartition *partition, const SaTimekeeping *time)
 {
-	TimestampTz at = (is_idle(partition, time) ? partition->quiet_until : partition->quiet_since) + time->idle_timeout;
+	SaClock		at = (is_idle(partition, time) ? partition->quiet_until : partition->quiet_since) + time->idle_timeout;
 
 	return at > time->now ? at : time->now + USECS_PER_SEC;
 }
@@ -205,7 +205,7 @@ sa_commit_advance(List *before, const SaBatch *batch, const uint8 *outcomes, con
 }
 
 bool
-sa_commit_moves(List *positions, const SaBatch *batch, const SaTimekeeping *time, TimestampTz *next_idle)
+sa_commit_moves(List *positions, const SaBatch *batch, const SaTimekeeping *time, SaClock *next_idle)
 {
 	SaViewPosition **places;
 	List	   *after = advance_places(positions, batch, time, &places);

@@ -7,6 +7,7 @@
 
 #include "batch.h"
 #include "catalog.h"
+#include "clock.h"
 
 /* What became of an event in one view. */
 typedef enum SaOutcome
@@ -22,7 +23,7 @@ typedef struct SaTimekeeping
 {
 	int64		delay;			/* of its watermark; SA_NO_DELAY: it has none */
 	int64		idle_timeout;	/* microseconds; 0: partitions are never idle */
-	TimestampTz now;			/* the clock, for idleness alone */
+	SaClock		now;			/* for idleness alone */
 } SaTimekeeping;
 
 /*
@@ -37,7 +38,7 @@ extern List *sa_commit_advance(List *before, const SaBatch *batch, const uint8 *
  * Would a batch without events move the view's places or its watermark?  *next_idle is lowered to when the
  * source is to make sure that partitions are quiet, whereupon the watermark may move.
  */
-extern bool sa_commit_moves(List *positions, const SaBatch *batch, const SaTimekeeping *time, TimestampTz *next_idle);
+extern bool sa_commit_moves(List *positions, const SaBatch *batch, const SaTimekeeping *time, SaClock *next_idle);
 
 /* The view's watermark: the minimum over its partitions; DT_NOBEGIN while one is not known. */
 extern TimestampTz sa_commit_watermark(List *positions);

@@ -138,12 +138,12 @@ database_state(Oid database)
 static void
 wait_for_end(BackgroundWorkerHandle *handle)
 {
-	TimestampTz until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), PROBE_WAIT_MS);
+	SaClock		until = sa_clock_now() + PROBE_WAIT_MS * INT64CONST(1000);
 	pid_t		pid;
 
 	while (GetBackgroundWorkerPid(handle, &pid) != BGWH_STOPPED)
 	{
-		if (GetCurrentTimestamp() >= until)
+		if (sa_clock_now() >= until)
 		{
 			TerminateBackgroundWorker(handle);
 			return;
@@ -192,12 +192,12 @@ typedef struct Probes
 	List	   *known;			/* those that have been, or are going to be */
 	List	   *now;			/* those that found no worker slot stay here */
 	List	   *again;			/* those that could not be looked at */
-	TimestampTz again_at;
+	SaClock		again_at;
 } Probes;
 
 /* May the database have a worker now?  If not, the slot is told. */
 static bool
-may_start(Probes *probes, int index, Oid database, TimestampTz now)
+may_start(Probes *probes, int index, Oid database, SaClock now)
 {
 	switch (database_state(database))
 	{
@@ -216,7 +216,7 @@ may_start(Probes *probes, int index, Oid database, TimestampTz now)
 
 /* Start the worker of a slot; the launcher is told by the postmaster when it starts and ends. */
 static void
-start_worker(Probes *probes, int index, Oid database, TimestampTz now)
+start_worker(Probes *probes, int index, Oid database, SaClock now)
 {
 	BackgroundWorker bgw;
 
@@ -239,7 +239,7 @@ start_worker(Probes *probes, int index, Oid database, TimestampTz now)
 }
 
 static void
-notice_ended_workers(TimestampTz now)
+notice_ended_workers(SaClock now)
 {
 	pid_t		pid;
 
@@ -267,7 +267,7 @@ look_at_databases(Probes *probes)
 }
 
 static void
-probe_databases(Probes *probes, TimestampTz now)
+probe_databases(Probes *probes, SaClock now)
 {
 	if (probes->again != NIL && now >= probes->again_at)
 	{
@@ -300,13 +300,13 @@ probe_databases(Probes *probes, TimestampTz now)
 
 /* Milliseconds until the launcher has something to do by itself; -1: until it is told. */
 static long
-time_to_wait(const Probes *probes, TimestampTz now, TimestampTz wait_until)
+time_to_wait(const Probes *probes, SaClock now, SaClock wait_until)
 {
 	if (probes->now != NIL)
-		wait_until = Min(wait_until, TimestampTzPlusMilliseconds(now, RETRY_MS));
+		wait_until = Min(wait_until, now + RETRY_MS * INT64CONST(1000));
 	if (probes->again != NIL)
 		wait_until = Min(wait_until, probes->again_at);
-	return wait_until == DT_NOEND ? -1 : TimestampDifferenceMilliseconds(now, wait_until) + 1;
+	return wait_until == DT_NOEND ? -1 : sa_clock_ms_until(now, wait_until);
 }
 
 void
@@ -326,8 +326,8 @@ sa_launcher_main(Datum arg)
 
 	for (;;)
 	{
-		TimestampTz now = GetCurrentTimestamp();
-		TimestampTz wait_until;
+		SaClock		now = sa_clock_now();
+		SaClock		wait_until;
 		long		timeout;
 		int			index;
 		Oid			database;

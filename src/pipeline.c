@@ -27,6 +27,7 @@
 #include "utils/timestamp.h"
 
 #include "batch_scan.h"
+#include "clock.h"
 #include "commit.h"
 #include "deadletter.h"
 #include "owner.h"
@@ -117,7 +118,7 @@ sa_pipeline_configure(SaView *view, SaViewConfig *config, const SaStreamOptions 
 	view->delay = view->options.watermark != SA_NO_DELAY ? view->options.watermark : stream->watermark;
 	view->fresh |= is_unlogged(view) != (view->steps != NIL);
 	if (view->options.trigger > 0)
-		view->next_due = Min(view->next_due, GetCurrentTimestamp() + view->options.trigger);
+		view->next_due = Min(view->next_due, sa_clock_now() + view->options.trigger);
 	view->idle_timeout = view->options.idle_timeout >= 0 ? view->options.idle_timeout : stream->idle_timeout;
 	MemoryContextSwitchTo(old);
 }
@@ -978,7 +979,7 @@ retry_later(SaView *view)
 	int64		pause = INT64CONST(100000) << Min(view->retries, 10);
 
 	view->retries++;
-	view->retry_at = GetCurrentTimestamp() + Min(pause, USECS_PER_MINUTE);
+	view->retry_at = sa_clock_now() + Min(pause, USECS_PER_MINUTE);
 }
 
 /* Write the view's status in a subtransaction of its own: somebody may hold its row. */
@@ -1034,7 +1035,7 @@ sa_pipeline_stop(SaView *view, const char *message)
 static SaTimekeeping
 timekeeping(const SaView *view)
 {
-	SaTimekeeping time = {view->delay, view->idle_timeout, GetCurrentTimestamp()};
+	SaTimekeeping time = {view->delay, view->idle_timeout, sa_clock_now()};
 
 	return time;
 }
@@ -1091,7 +1092,7 @@ sa_pipeline_process(SaView *view, SaBatch *batch)
 		return SA_PART_RETRY;
 	if (part.stopped)
 		return SA_PART_STOPPED;
-	view->progress.duration = GetCurrentTimestamp() - part.time.now;
+	view->progress.duration = sa_clock_now() - part.time.now;
 	return SA_PART_DONE;
 }
 

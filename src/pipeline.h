@@ -7,6 +7,7 @@
 
 #include "batch.h"
 #include "catalog.h"
+#include "clock.h"
 #include "query.h"
 #include "result.h"
 #include "state.h"
@@ -53,9 +54,9 @@ typedef struct SaView
 	bool		asked;			/* a run() call waits for it */
 	bool		at_end;
 	bool		starved;		/* not at the end, but the source has nothing at hand just now */
-	TimestampTz next_due;
-	TimestampTz next_idle;		/* when idleness is to be made sure of; DT_NOEND: never */
-	TimestampTz retry_at;
+	SaClock		next_due;
+	SaClock		next_idle;		/* when idleness is to be made sure of; DT_NOEND: never */
+	SaClock		retry_at;
 	int			retries;
 } SaView;
 

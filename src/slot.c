@@ -339,7 +339,7 @@ sa_slot_attach(int index)
 
 /* The next start waits twice as long after every failure.  Lock is held. */
 static void
-note_failure(SaSlot *slot, TimestampTz now)
+note_failure(SaSlot *slot, SaClock now)
 {
 	int64		pause = FIRST_BACKOFF_MS;
 
@@ -355,7 +355,7 @@ note_failure(SaSlot *slot, TimestampTz now)
 void
 sa_slot_detach(SaSlot *slot, bool unwanted, const char *message)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	SaClock		now = sa_clock_now();
 
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	slot->pid = 0;
@@ -465,7 +465,7 @@ sa_slot_request(Oid stream, Oid view)
 }
 
 bool
-sa_slot_wait(Oid stream, uint64 request, TimestampTz until)
+sa_slot_wait(Oid stream, uint64 request, SaClock until)
 {
 	bool		done = false;
 
@@ -484,7 +484,7 @@ sa_slot_wait(Oid stream, uint64 request, TimestampTz until)
 			slot->requested_view = InvalidOid;
 		}
 		LWLockRelease(shared->lock);
-		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), until);
+		left = sa_clock_ms_until(sa_clock_now(), until);
 		if (done || left <= 0)
 			break;
 		ConditionVariableTimedSleep(&shared->served, Min(left, 1000), PG_WAIT_EXTENSION);
@@ -511,7 +511,7 @@ sa_slot_set_launcher(Latch *latch)
  * be (DT_NOEND: none is waiting).  The launcher, the only caller, tracks which ones it has started.
  */
 bool
-sa_slot_next_to_start(TimestampTz now, int *index, Oid *database, TimestampTz *wait_until)
+sa_slot_next_to_start(SaClock now, int *index, Oid *database, SaClock *wait_until)
 {
 	bool		found = false;
 
@@ -547,7 +547,7 @@ sa_slot_started(int index)
 }
 
 void
-sa_slot_not_started(int index, const char *message, TimestampTz retry_at)
+sa_slot_not_started(int index, const char *message, SaClock retry_at)
 {
 	SaSlot	   *slot = &shared->slots[index];
 
@@ -559,7 +559,7 @@ sa_slot_not_started(int index, const char *message, TimestampTz retry_at)
 
 /* The worker has ended.  One that could not even let its slot go has failed. */
 void
-sa_slot_worker_gone(int index, TimestampTz now)
+sa_slot_worker_gone(int index, SaClock now)
 {
 	SaSlot	   *slot = &shared->slots[index];
 

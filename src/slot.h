@@ -7,6 +7,7 @@
 #ifndef SA_SLOT_H
 #define SA_SLOT_H
 
+#include "clock.h"
 #include "datatype/timestamp.h"
 #include "storage/condition_variable.h"
 #include "storage/latch.h"
@@ -21,7 +22,7 @@ typedef struct SaSlot
 	int			pid;			/* of the worker; 0: none */
 	Latch	   *latch;			/* of the worker */
 	int			failures;		/* in a row; for the back-off */
-	TimestampTz next_start;		/* not before */
+	SaClock		next_start;		/* not before */
 	uint64		requested;		/* number of the newest run() call, of all of the cluster */
 	Oid			requested_view; /* the view that it is about; InvalidOid: all */
 	uint64		served;			/* of the newest one answered */
@@ -56,14 +57,14 @@ extern void sa_slot_serve(SaSlot *slot, uint64 request);
 
 /* run(): ask, and wait until the request is answered or the time is over (false). */
 extern uint64 sa_slot_request(Oid stream, Oid view);
-extern bool sa_slot_wait(Oid stream, uint64 request, TimestampTz until);
+extern bool sa_slot_wait(Oid stream, uint64 request, SaClock until);
 
 /* The launcher's side. */
 extern void sa_slot_set_launcher(Latch *latch);
-extern bool sa_slot_next_to_start(TimestampTz now, int *index, Oid *database, TimestampTz *wait_until);
+extern bool sa_slot_next_to_start(SaClock now, int *index, Oid *database, SaClock *wait_until);
 extern void sa_slot_started(int index);
-extern void sa_slot_not_started(int index, const char *message, TimestampTz retry_at);
-extern void sa_slot_worker_gone(int index, TimestampTz now);
+extern void sa_slot_not_started(int index, const char *message, SaClock retry_at);
+extern void sa_slot_worker_gone(int index, SaClock now);
 
 /* At this transaction's commit, have the launcher look which databases may have workers now. */
 extern void sa_slot_look_at_commit(void);

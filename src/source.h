@@ -10,6 +10,7 @@
 #define SA_SOURCE_H
 
 #include "batch.h"
+#include "clock.h"
 #include "executor/tuptable.h"
 #include "nodes/execnodes.h"
 #include "option.h"
@@ -51,10 +52,10 @@ typedef struct SaSourceRoutine
 	bool		(*resolve) (SaSource *source, const SaBoundary *start, const SaBoundary *end, List **positions);
 
 	/*
-	 * Note the end as of this time or later: reads from now on say at_end once they have come this far.
+	 * Note the end as of this moment or later: reads from now on say at_end once they have come this far.
 	 * False when it is not known yet; then the caller asks again.  0: as far as what is at hand reaches.
 	 */
-	bool		(*refresh) (SaSource *source, TimestampTz as_of);
+	bool		(*refresh) (SaSource *source, SaClock as_of);
 
 	/* Read on from these positions (list of SaPosition) into a batch, at most about so much. */
 	void		(*read) (SaSource *source, List *from, const SaReadLimits *limits, SaBatch *batch);
@@ -74,7 +75,7 @@ typedef struct SaSourceRoutine
 	 * what was read ahead for others may go.  *news: there may be more to read than the last one found.
 	 * Returns when to call again at the latest.
 	 */
-	TimestampTz (*attend) (SaSource *source, List *readers, bool *news);
+	SaClock		(*attend) (SaSource *source, List *readers, bool *news);
 
 	/* Readable when there is something to attend to, or -1; NULL where latches tell. */
 	int			(*wake_fd) (SaSource *source);

@@ -28,6 +28,7 @@
 
 #include "compat.h"
 
+#include "clock.h"
 #include "decode.h"
 #include "owner.h"
 #include "source.h"
@@ -56,8 +57,8 @@ typedef struct Place
 	int64		next;			/* the next record to hand out */
 	bool		discarded;		/* records from next on were thrown away: they are beyond a view's end */
 	bool		at_end;			/* there was nothing behind next, when last heard */
-	TimestampTz quiet_since;	/* nothing has come since */
-	TimestampTz out_of_range;	/* when the brokers said that next is; 0: they did not */
+	SaClock		quiet_since;	/* nothing has come since */
+	SaClock		out_of_range;	/* when the brokers said that next is; 0: they did not */
 	bool		troubled;		/* they said that it cannot be read */
 	bool		gone;			/* the stream's options no longer name its topic */
 	bool		added;			/* not among the positions that the cursor was pointed to, */
@@ -72,9 +73,9 @@ typedef struct Cursor
 	Place	   *places;
 	Place	   *last;			/* whose record came last */
 	double		record_size;	/* bytes, about; 0: not known */
-	TimestampTz used;
-	TimestampTz assigned;
-	TimestampTz nudged;
+	SaClock		used;
+	SaClock		assigned;
+	SaClock		nudged;
 	bool		unwanted;		/* no view stands where it does */
 } Cursor;
 
@@ -92,7 +93,7 @@ typedef struct Known
 /* What a look is for, beside finding what is new. */
 typedef struct Purpose
 {
-	TimestampTz as_of;			/* for what the brokers have at this time or later */
+	SaClock		as_of;			/* for what the brokers have at this time or later */
 	bool		resolve;		/* places for a new view */
 	int64		times_ms[2];
 } Purpose;
@@ -106,22 +107,22 @@ struct SaSource
 
 	SaClient   *control;
 	SaLook	   *look;			/* under way; NULL: none */
-	TimestampTz look_started;
+	SaClock		look_started;
 	Purpose		look_purpose;
 	Purpose		wanted;			/* of the next look */
-	TimestampTz next_look;
+	SaClock		next_look;
 
 	MemoryContext known_cxt;
 	int			nknown;
 	Known	   *known;
-	TimestampTz known_as_of;	/* when that look was started; 0: there was none */
+	SaClock		known_as_of;	/* when that look was started; 0: there was none */
 	bool		resolved;		/* it was for a new view, which has not been told yet */
 	int64		resolved_ms[2];
 	bool		ends_known;		/* known[].end holds */
 
 	char		trouble[256];	/* '': none */
 	TimestampTz trouble_since;
-	TimestampTz trouble_noted;
+	SaClock		trouble_noted;
 	List	   *told;			/* positions (SaPosition) that the group was told last */
 };
 
@@ -130,11 +131,11 @@ struct SaSource
 static void
 note_trouble(SaSource *source, const char *text)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	SaClock		now = sa_clock_now();
 
 	if (source->trouble[0] == '\0')
 	{
-		source->trouble_since = now;
+		source->trouble_since = GetCurrentTimestamp();
 		ereport(LOG, (errmsg("reading from Kafka has stopped: %s", text)));
 		source->next_look = Min(source->next_look, now);
 	}
@@ -160,7 +161,7 @@ end_trouble(SaSource *source)
 
 		sa_client_forget_trouble(cursor->client);
 		for (int i = 0; i < cursor->nplaces; i++)
-			cursor->places[i].quiet_since = GetCurrentTimestamp();
+			cursor->places[i].quiet_since = sa_clock_now();
 	}
 }
 
@@ -174,7 +175,7 @@ any_place_troubled(SaSource *source)
 		Cursor	   *cursor = lfirst(lc);
 
 		/* where nobody reads, nobody could hear that it is over */
-		for (int i = 0; i < cursor->nplaces && GetCurrentTimestamp() - cursor->used < TROUBLE_TIME; i++)
+		for (int i = 0; i < cursor->nplaces && sa_clock_now() - cursor->used < TROUBLE_TIME; i++)
 			if (cursor->places[i].troubled)
 				return true;
 	}
@@ -225,7 +226,7 @@ start_look(SaSource *source)
 	if (source->look != NULL)
 		return;
 	old = MemoryContextSwitchTo(source->cxt);
-	source->look_started = GetCurrentTimestamp();
+	source->look_started = sa_clock_now();
 	source->look_purpose = source->wanted;
 	memset(&source->wanted, 0, sizeof(Purpose));
 	source->wanted.times_ms[0] = source->wanted.times_ms[1] = SA_LOOK_NO_TIME;
@@ -286,7 +287,7 @@ finish_look(SaSource *source)
 {
 	const char *error = sa_look_error(source->look);
 	const char *missing = sa_look_missing(source->look);
-	TimestampTz now = GetCurrentTimestamp();
+	SaClock		now = sa_clock_now();
 
 	source->next_look = now + source->options.partition_discovery;
 	if (error != NULL)
@@ -336,7 +337,7 @@ is_out_of_range(SaSource *source)
 static void
 go_on_looking(SaSource *source)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	SaClock		now = sa_clock_now();
 	bool		wanted;
 
 	if (source->look != NULL && sa_look_done(source->look))
@@ -347,7 +348,7 @@ go_on_looking(SaSource *source)
 }
 
 static bool
-kafka_refresh(SaSource *source, TimestampTz as_of)
+kafka_refresh(SaSource *source, SaClock as_of)
 {
 	if (as_of == 0)
 		return true;
@@ -503,7 +504,7 @@ assign(Cursor *cursor)
 		place->out_of_range = 0;
 	}
 	cursor->last = NULL;
-	cursor->assigned = GetCurrentTimestamp();
+	cursor->assigned = sa_clock_now();
 	error = rd_kafka_assign(sa_client_handle(cursor->client), list);
 	rd_kafka_topic_partition_list_destroy(list);
 	if (error != RD_KAFKA_RESP_ERR_NO_ERROR)
@@ -521,7 +522,7 @@ add_place(SaSource *source, Cursor *cursor, const char *topic, int32 partition, 
 	place->topic = MemoryContextStrdup(cursor->cxt, topic);
 	place->partition = partition;
 	place->start = place->next = place->first = next;
-	place->quiet_since = GetCurrentTimestamp();
+	place->quiet_since = sa_clock_now();
 	place->gone = find_known(source, topic, partition) == NULL && !sa_client_wants(&source->options, topic);
 }
 
@@ -662,7 +663,7 @@ cursor_at(SaSource *source, List *from)
 static void
 close_unwanted(SaSource *source, List *readers)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	SaClock		now = sa_clock_now();
 	List	   *cursors = list_copy(source->cursors);
 	ListCell   *lc;
 	ListCell   *lr;
@@ -712,7 +713,7 @@ judge_loss(SaSource *source, Place *place, int64 end, SaBatchPartition *partitio
 	partition->loss = source->options.skip_data_loss ? SA_LOSS_PASSED : SA_LOSS_STOP;
 	if (!source->options.skip_data_loss)
 	{
-		place->out_of_range = GetCurrentTimestamp();	/* still, for whoever reads here next */
+		place->out_of_range = sa_clock_now();	/* still, for whoever reads here next */
 		return false;
 	}
 	next = Min(known->low, end);
@@ -793,7 +794,7 @@ take_message_error(Reading *reading, const rd_kafka_message_t *message)
 		case RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET:
 		case RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE:
 			if (place != NULL)
-				place->out_of_range = GetCurrentTimestamp();
+				place->out_of_range = sa_clock_now();
 			return;
 		case RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED:
 			return;
@@ -1022,7 +1023,7 @@ has_backlog(SaSource *source, Cursor *cursor)
 static void
 nudge(SaSource *source, Cursor *cursor)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	SaClock		now = sa_clock_now();
 	rd_kafka_topic_partition_list_t *list;
 
 	if (!sa_client_must_nudge() || now - cursor->nudged < NUDGE_TIME ||
@@ -1051,7 +1052,7 @@ static void
 fill_batch(Reading *reading, const SaReadLimits *limits)
 {
 	SaBatch    *batch = reading->batch;
-	TimestampTz deadline = GetCurrentTimestamp() + FILL_TIME;
+	SaClock		deadline = sa_clock_now() + FILL_TIME;
 	int			timeout_ms = 0;
 
 	while (batch->nevents < limits->max_rows && reading->bytes < limits->max_bytes && batch->failure == NULL &&
@@ -1061,9 +1062,9 @@ fill_batch(Reading *reading, const SaReadLimits *limits)
 		nudge(reading->source, reading->cursor);
 		batch->drained = !read_chunk(reading, limits, timeout_ms);
 		timeout_ms = 0;
-		if (!batch->drained && (reading->nrecords > 0 || GetCurrentTimestamp() < deadline))
+		if (!batch->drained && (reading->nrecords > 0 || sa_clock_now() < deadline))
 			continue;
-		if (GetCurrentTimestamp() >= deadline || !has_backlog(reading->source, reading->cursor))
+		if (sa_clock_now() >= deadline || !has_backlog(reading->source, reading->cursor))
 			return;
 		timeout_ms = FILL_STEP_MS;
 	}
@@ -1078,7 +1079,7 @@ begin_partitions(Cursor *cursor, SaBatch *batch)
 }
 
 /* As of the last look there was nothing more, unless that was before the last record came. */
-static TimestampTz
+static SaClock
 quiet_until(SaSource *source, const Place *place)
 {
 	Known	   *known = find_known(source, place->topic, place->partition);
@@ -1091,7 +1092,7 @@ quiet_until(SaSource *source, const Place *place)
 static void
 end_partitions(SaSource *source, Cursor *cursor, SaBatch *batch)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	SaClock		now = sa_clock_now();
 
 	for (int i = 0; i < cursor->nplaces; i++)
 	{
@@ -1169,7 +1170,7 @@ kafka_read(SaSource *source, List *from, const SaReadLimits *limits, SaBatch *ba
 	Reading    *reading = palloc(sizeof(Reading));
 	SaOwnerSwitch save;
 
-	cursor->used = GetCurrentTimestamp();
+	cursor->used = sa_clock_now();
 	begin_partitions(cursor, batch);
 	reading->ends = ends_of(cursor, from);
 	judge_losses(source, cursor, reading->ends, batch);
@@ -1199,7 +1200,7 @@ kafka_end_batch(SaSource *source, bool committed)
 
 /* ---------- housekeeping ---------- */
 
-static TimestampTz
+static SaClock
 kafka_attend(SaSource *source, List *readers, bool *news)
 {
 	*news = sa_client_woken();

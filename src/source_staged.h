@@ -34,7 +34,7 @@ extern int	sa_staged_segment_size; /* kB: a segment is left when it is larger */
 extern SaSource *sa_staged_open(const SaStreamOptions *options, MemoryContext cxt);
 extern void sa_staged_close(SaSource *source);
 extern bool sa_staged_resolve(SaSource *source, const SaBoundary *start, const SaBoundary *end, List **positions);
-extern bool sa_staged_refresh(SaSource *source, TimestampTz as_of);
+extern bool sa_staged_refresh(SaSource *source, SaClock as_of);
 extern void sa_staged_read(SaSource *source, List *from, const SaReadLimits *limits, SaBatch *batch);
 extern void sa_staged_end_batch(SaSource *source, bool committed);
 extern void sa_staged_release(SaSource *source, List *positions);

@@ -364,7 +364,7 @@ sa_staged_resolve(SaSource *source, const SaBoundary *start, const SaBoundary *e
 }
 
 bool
-sa_staged_refresh(SaSource *source, TimestampTz as_of)
+sa_staged_refresh(SaSource *source, SaClock as_of)
 {
 	MemoryContext oldcxt = CurrentMemoryContext;
 

@@ -42,6 +42,7 @@
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
+#include "clock.h"
 #include "commit.h"
 #include "compat.h"
 #include "deadletter.h"
@@ -71,14 +72,14 @@ typedef struct Worker
 	uint64		serving;		/* run() request of the round at hand; 0: none */
 	List	   *target;			/* where that round ends (SaViewPosition); NIL: not known yet */
 	MemoryContext target_cxt;
-	TimestampTz refresh_as_of;	/* triggers wait for the end as of then; 0: they do not */
+	SaClock		refresh_as_of;	/* triggers wait for the end as of then; 0: they do not */
 	uint64		refresh_for;	/* the run() request that this is about */
 	bool		reopened;		/* the source knows of no end that views are reading towards */
-	TimestampTz attend_at;		/* when the source wants to be looked after again */
+	SaClock		attend_at;		/* when the source wants to be looked after again */
 	bool		woken;			/* something may have been written */
-	TimestampTz pause_until;	/* the stream is locked, or somebody waits for a lock on it */
-	TimestampTz look_again_at;	/* a new view was locked; 0: none was */
-	TimestampTz last_release;
+	SaClock		pause_until;	/* the stream is locked, or somebody waits for a lock on it */
+	SaClock		look_again_at;	/* a new view was locked; 0: none was */
+	SaClock		last_release;
 } Worker;
 
 static int	view_lock_timeout = 1000;
@@ -238,7 +239,7 @@ lock_stream(Worker *worker)
 {
 	if (!ConditionalLockRelationOid(worker->stream, AccessShareLock))
 	{
-		worker->pause_until = GetCurrentTimestamp() + LOCK_RETRY;
+		worker->pause_until = sa_clock_now() + LOCK_RETRY;
 		return STREAM_BUSY;
 	}
 	return SearchSysCacheExists1(RELOID, ObjectIdGetDatum(worker->stream)) ? STREAM_LOCKED : STREAM_GONE;
@@ -330,7 +331,7 @@ resolve_start(Worker *worker, SaView *view)
 		return true;
 	if (!ConditionalLockRelationOid(view->config->view, RowExclusiveLock))
 	{
-		worker->look_again_at = GetCurrentTimestamp() + LOCK_RETRY;
+		worker->look_again_at = sa_clock_now() + LOCK_RETRY;
 		return false;
 	}
 	if (sa_catalog_view(view->config->view) == NULL)
@@ -339,7 +340,7 @@ resolve_start(Worker *worker, SaView *view)
 		start.kind = SA_BOUNDARY_EARLIEST;
 	if (!worker->routine->resolve(worker->source, &start, &view->options.end, &places))
 	{
-		worker->look_again_at = GetCurrentTimestamp() + LOCK_RETRY;
+		worker->look_again_at = sa_clock_now() + LOCK_RETRY;
 		return false;
 	}
 	if (view->options.start.kind == SA_BOUNDARY_VIEW && !start_at_view(view, places))
@@ -1079,7 +1080,7 @@ show_empty_answers(Worker *worker)
 /* --- the schedule --- */
 
 static bool
-is_ready(SaView *view, TimestampTz now)
+is_ready(SaView *view, SaClock now)
 {
 	return view->reading && view->retry_at <= now;
 }
@@ -1101,7 +1102,7 @@ pick_leader(List *ready)
 static bool
 take_turns(Worker *worker)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	SaClock		now = sa_clock_now();
 	List	   *ready = NIL;
 	ListCell   *lc;
 	bool		any = false;
@@ -1149,7 +1150,7 @@ any_asked(Worker *worker)
 
 /* Views at the end that are reading: the end has been noted for them already. */
 static bool
-any_at_end_reading(Worker *worker, TimestampTz now)
+any_at_end_reading(Worker *worker, SaClock now)
 {
 	ListCell   *lc;
 
@@ -1171,7 +1172,7 @@ is_asked(SaView *view, uint64 request, Oid requested_view)
 }
 
 static bool
-is_due(Worker *worker, SaView *view, TimestampTz now)
+is_due(Worker *worker, SaView *view, SaClock now)
 {
 	if (!is_running(view) || view->reading)
 		return false;
@@ -1187,7 +1188,7 @@ is_due(Worker *worker, SaView *view, TimestampTz now)
  * yet, or the stream cannot be had just now.
  */
 static bool
-refresh_source(Worker *worker, TimestampTz as_of)
+refresh_source(Worker *worker, SaClock as_of)
 {
 	StreamLock	lock;
 	bool		known = false;
@@ -1205,7 +1206,7 @@ refresh_source(Worker *worker, TimestampTz as_of)
 
 /* Is any view due, or reading, that goes by the end as of its trigger, which the source does not know? */
 static bool
-wants_exact_end(Worker *worker, TimestampTz now)
+wants_exact_end(Worker *worker, SaClock now)
 {
 	ListCell   *lc;
 
@@ -1223,7 +1224,7 @@ wants_exact_end(Worker *worker, TimestampTz now)
 
 /* See to the end as of when it was first asked for.  True when it is known, and wanted. */
 static bool
-note_exact_end(Worker *worker, uint64 request, TimestampTz now)
+note_exact_end(Worker *worker, uint64 request, SaClock now)
 {
 	if (request == 0 && !wants_exact_end(worker, now))
 	{
@@ -1245,7 +1246,7 @@ note_exact_end(Worker *worker, uint64 request, TimestampTz now)
  * at hand.
  */
 static bool
-note_end_at_hand(Worker *worker, TimestampTz now)
+note_end_at_hand(Worker *worker, SaClock now)
 {
 	bool		due = false;
 	bool		check_idle = false;
@@ -1269,7 +1270,7 @@ note_end_at_hand(Worker *worker, TimestampTz now)
 static void
 fire_triggers(Worker *worker)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	SaClock		now = sa_clock_now();
 	Oid			requested_view = InvalidOid;
 	uint64		request = 0;
 	bool		exact;
@@ -1401,7 +1402,7 @@ needed_positions(int view_id)
 static void
 release(Worker *worker)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	SaClock		now = sa_clock_now();
 	List	   *positions = NIL;
 	ListCell   *lc;
 
@@ -1432,8 +1433,8 @@ release(Worker *worker)
 static long
 time_to_wait(Worker *worker)
 {
-	TimestampTz now = GetCurrentTimestamp();
-	TimestampTz until = now + IDLE_POLL_MS * INT64CONST(1000);
+	SaClock		now = sa_clock_now();
+	SaClock		until = now + IDLE_POLL_MS * INT64CONST(1000);
 	ListCell   *lc;
 
 	foreach(lc, worker->views)
@@ -1452,7 +1453,7 @@ time_to_wait(Worker *worker)
 	if (worker->look_again_at != 0)
 		until = Min(until, worker->look_again_at);
 	until = Max(until, worker->pause_until);
-	return Max(1, TimestampDifferenceMilliseconds(now, until) + 1);
+	return Max(1, sa_clock_ms_until(now, until));
 }
 
 static void
@@ -1502,7 +1503,7 @@ handle_interrupts(void)
 static bool
 must_look_again(Worker *worker)
 {
-	return worker->look_again_at != 0 && worker->look_again_at <= GetCurrentTimestamp();
+	return worker->look_again_at != 0 && worker->look_again_at <= sa_clock_now();
 }
 
 /* True when there is nothing left to do for this stream. */
@@ -1531,7 +1532,7 @@ one_round(Worker *worker)
 {
 	bool		any;
 
-	if (GetCurrentTimestamp() < worker->pause_until || worker->source == NULL)
+	if (sa_clock_now() < worker->pause_until || worker->source == NULL)
 		return false;
 	fire_triggers(worker);
 	any = take_turns(worker);
