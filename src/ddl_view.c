@@ -42,7 +42,9 @@
 
 /* Settings that change what an expression means; kept with the view. */
 static const char *const kept_settings[] = {
-	"TimeZone", "DateStyle", "IntervalStyle", "extra_float_digits"
+	"TimeZone", "timezone_abbreviations", "DateStyle", "IntervalStyle", "extra_float_digits",
+	"bytea_output", "xmlbinary", "xmloption", "array_nulls", "quote_all_identifiers",
+	"lc_monetary", "lc_numeric", "lc_time", "default_text_search_config"
 };
 
 /* What is being created. */

@@ -15,7 +15,6 @@
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
-#include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
@@ -179,13 +178,14 @@ void
 sa_decode_enter(SaOwnerSwitch *save, Oid stream)
 {
 	static const char *const settings[][2] = {
-		{"TimeZone", "UTC"}, {"DateStyle", "ISO, MDY"}, {"IntervalStyle", "postgres"}, {"extra_float_digits", "1"}
+		{"TimeZone", "UTC"}, {"timezone_abbreviations", "Default"}, {"DateStyle", "ISO, MDY"},
+		{"IntervalStyle", "postgres"}, {"extra_float_digits", "1"}, {"bytea_output", "hex"},
+		{"xmloption", "content"}, {"array_nulls", "on"}
 	};
 
 	sa_owner_enter(save, sa_owner_of(stream));
 	for (size_t i = 0; i < lengthof(settings); i++)
-		(void) set_config_option(settings[i][0], settings[i][1], PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
-								 false);
+		sa_owner_set(settings[i][0], settings[i][1]);
 }
 
 /* ---------- one record ---------- */

@@ -27,9 +27,13 @@
 
 #include "owner.h"
 
-static void
-set(const char *name, const char *value)
+void
+sa_owner_set(const char *name, const char *value)
 {
+	const char *now = GetConfigOption(name, true, false);
+
+	if (now != NULL && strcmp(now, value) == 0)
+		return;
 	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 }
 
@@ -39,7 +43,7 @@ enter(SaOwnerSwitch *save, Oid owner, int context)
 	GetUserIdAndSecContext(&save->user, &save->context);
 	SetUserIdAndSecContext(owner, save->context | SECURITY_LOCAL_USERID_CHANGE | context);
 	save->nest = NewGUCNestLevel();
-	set("search_path", "pg_catalog, pg_temp");
+	sa_owner_set("search_path", "pg_catalog, pg_temp");
 }
 
 void
@@ -65,8 +69,8 @@ void
 sa_owner_enter_extension(SaOwnerSwitch *save)
 {
 	enter(save, sa_owner_of_extension(), 0);
-	set("default_tablespace", "");	/* the user may have no right to his own */
-	set("default_table_access_method", "heap");
+	sa_owner_set("default_tablespace", "");	/* the user may have no right to his own */
+	sa_owner_set("default_table_access_method", "heap");
 }
 
 void
@@ -85,8 +89,7 @@ sa_owner_apply_settings(List *settings)
 	{
 		DefElem    *def = lfirst(lc);
 
-		(void) set_config_option(def->defname, defGetString(def), PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE,
-								 true, 0, false);
+		sa_owner_set(def->defname, defGetString(def));
 	}
 }
 

@@ -37,7 +37,10 @@ extern Oid	sa_owner_of(Oid relid);
 /* Owner of schema stream_agg, who may create what users may not. */
 extern Oid	sa_owner_of_extension(void);
 
-/* Until sa_owner_leave: the settings (of DefElem) that were kept when a view was created. */
+/* Until sa_owner_leave: a setting, which costs nothing when it is as wanted (some read files, or catalogs). */
+extern void sa_owner_set(const char *name, const char *value);
+
+/* Likewise: the settings (of DefElem) that were kept when a view was created. */
 extern void sa_owner_apply_settings(List *settings);
 
 #endif							/* SA_OWNER_H */

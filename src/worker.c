@@ -144,28 +144,43 @@ set(const char *name, const char *value)
 	SetConfigOption(name, value, PGC_SUSET, PGC_S_OVERRIDE);
 }
 
-/* What databases and roles may have set for sessions must not reach the worker. */
 static void
-apply_worker_settings(void)
+set_if_known(const char *name, const char *value)
+{
+	if (GetConfigOption(name, true, false))
+		set(name, value);
+}
+
+void
+sa_worker_apply_settings(void)
 {
 	set("search_path", "pg_catalog, pg_temp");
 	set("synchronous_commit", "off");
 	set("statement_timeout", "0");
+	set("lock_timeout", "0");
 	set("idle_in_transaction_session_timeout", "0");
+	set_if_known("transaction_timeout", "0");
 	set("default_transaction_isolation", "read committed");
 	set("default_transaction_read_only", "off");
 	set("default_transaction_deferrable", "off");
 	set("session_replication_role", "origin");
+	set("exit_on_error", "off");
 	set("standard_conforming_strings", "on");
 	set("synchronize_seqscans", "off");
+	set("gin_fuzzy_search_limit", "0");
 	set("jit", "off");
 	set("max_parallel_workers_per_gather", "0");
 	set("row_security", "on");
+	set_if_known("restrict_nonsystem_relation_kind", "");
+	set("vacuum_cost_delay", "0");
+}
+
+static void
+apply_settings(void)
+{
+	sa_worker_apply_settings();
 	set("lock_timeout", psprintf("%d", view_lock_timeout));
 	set("deadlock_timeout", "100ms");	/* it is for us to give way, who try again */
-	set("client_encoding", GetDatabaseEncodingName());
-	if (GetConfigOption("transaction_timeout", true, false))
-		set("transaction_timeout", "0");
 }
 
 /*
@@ -190,8 +205,9 @@ start_up(Worker *worker, int index)
 	worker->slot = my_slot = sa_slot_attach(index);
 	worker->stream = my_stream = my_slot->stream;
 	before_shmem_exit(detach_at_exit, (Datum) 0);
+	apply_settings();
 	BackgroundWorkerInitializeConnectionByOid(my_slot->database, InvalidOid, 0);
-	apply_worker_settings();
+	set("client_encoding", GetDatabaseEncodingName());
 	CacheRegisterRelcacheCallback(note_stream_change, (Datum) 0);
 	CacheRegisterSyscacheCallback(FOREIGNSERVEROID, note_server_change, (Datum) 0);
 	CacheRegisterSyscacheCallback(USERMAPPINGUSERSERVER, note_server_change, (Datum) 0);
@@ -1496,7 +1512,7 @@ handle_interrupts(void)
 	{
 		ConfigReloadPending = false;
 		ProcessConfigFile(PGC_SIGHUP);
-		apply_worker_settings();
+		apply_settings();
 	}
 }
 
