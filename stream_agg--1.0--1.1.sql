@@ -73,7 +73,7 @@ CREATE FUNCTION stream_agg.swap(a regclass, b regclass) RETURNS void
 COMMENT ON FUNCTION stream_agg.swap(regclass, regclass) IS 'exchange the names of two continuous views';
 
 --
--- State
+-- State, and why a view is trying again
 --
 
 -- Where the groups of a view with unlogged state are read again from, should they be lost: of each partition, the first
@@ -93,10 +93,14 @@ CREATE FUNCTION stream_agg.state_now(view regclass, OUT groups bigint, OUT windo
 	LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sa_state_now';
 COMMENT ON FUNCTION stream_agg.state_now(regclass) IS 'what the last batch of a continuous view left open; NULLs where none is known';
 
+CREATE FUNCTION stream_agg.retry_reason(view regclass) RETURNS text
+	LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sa_retry_reason';
+COMMENT ON FUNCTION stream_agg.retry_reason(regclass) IS 'why a continuous view is trying a batch again; NULL: it is not';
+
 CREATE OR REPLACE VIEW stream_agg.views WITH (security_barrier) AS
 SELECT v.view, v.stream, pg_get_userbyid(c.relowner) AS owner,
-	CASE WHEN v.database IS DISTINCT FROM d.oid THEN 'restored' ELSE v.status END AS status,
-	v.message,
+	CASE WHEN v.database IS DISTINCT FROM d.oid THEN 'restored' WHEN r.reason IS NOT NULL THEN 'retrying' ELSE v.status END AS status,
+	coalesce(r.reason, v.message) AS message,
 	coalesce((SELECT split_part(o, '=', 2) FROM unnest(v.options) o WHERE o LIKE 'output\_mode=%'), 'update') AS output_mode,
 	coalesce((SELECT split_part(o, '=', 2) FROM unnest(v.options) o WHERE o LIKE 'trigger=%'), 'immediate') AS trigger,
 	p.watermark, p.read, p.skipped, p.tombstone, p.malformed, p.null_time, p.future, p.duplicate, p.failed, p.filtered,
@@ -105,10 +109,10 @@ SELECT v.view, v.stream, pg_get_userbyid(c.relowner) AS owner,
 	pg_total_relation_size(v.state) AS state_log_bytes,
 	v.definition, v.options,
 	n.oldest_window_end,
-	(SELECT sum(greatest(o.position - r.position, 0))::bigint
+	(SELECT sum(greatest(o.position - b.position, 0))::bigint
 		FROM stream_agg.view_position o
-			JOIN (SELECT topic, partition, min(position) AS position FROM stream_agg.view_rebuild r WHERE r.view_id = v.id
-				GROUP BY 1, 2) r USING (topic, partition)
+			JOIN (SELECT topic, partition, min(position) AS position FROM stream_agg.view_rebuild s WHERE s.view_id = v.id
+				GROUP BY 1, 2) b USING (topic, partition)
 		WHERE o.view_id = v.id) AS rebuild_distance
 FROM stream_agg.view_config v
 	JOIN pg_class c ON c.oid = v.view
@@ -121,6 +125,8 @@ FROM stream_agg.view_config v
 			sum(late)::bigint AS late, sum(accepted)::bigint AS accepted, sum(late_windows)::bigint AS late_windows
 		FROM stream_agg.view_position p WHERE p.view_id = v.id) p ON true
 	LEFT JOIN LATERAL stream_agg.state_now(v.view) n ON true
+	LEFT JOIN LATERAL (
+		SELECT CASE WHEN v.status = 'running' THEN stream_agg.retry_reason(v.view) END AS reason) r ON true
 WHERE stream_agg.may_see(v.view);
 
 CREATE FUNCTION stream_agg.estimate_state(view regclass, watermark interval DEFAULT NULL,

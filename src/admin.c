@@ -55,6 +55,7 @@ PG_FUNCTION_INFO_V1(sa_run);
 PG_FUNCTION_INFO_V1(sa_explain);
 PG_FUNCTION_INFO_V1(sa_may_see);
 PG_FUNCTION_INFO_V1(sa_worker_status);
+PG_FUNCTION_INFO_V1(sa_retry_reason);
 PG_FUNCTION_INFO_V1(sa_progress_list);
 PG_FUNCTION_INFO_V1(sa_state_now);
 PG_FUNCTION_INFO_V1(sa_partition_end);
@@ -239,13 +240,35 @@ stream_of_argument(Oid relid)
 	return config ? config->stream : relid;
 }
 
+/* Why views that the caller may know of are trying again; "" when none is. */
+static const char *
+describe_retries(Oid relid, Oid stream)
+{
+	StringInfoData text;
+	ListCell   *lc;
+
+	initStringInfo(&text);
+	foreach(lc, sa_catalog_views(stream))
+	{
+		Oid			view = ((SaViewConfig *) lfirst(lc))->view;
+		char	   *reason = (relid == stream || relid == view) && may(view) ? sa_stats_retry(view) : NULL;
+
+		if (reason)
+			appendStringInfo(&text, "%scontinuous view \"%s\": %s", text.len > 0 ? "; " : "", get_rel_name(view), reason);
+	}
+	return text.data;
+}
+
 static void
-run_timed_out(Oid stream)
+run_timed_out(Oid relid, Oid stream)
 {
 	SaSlot		slot;
 	bool		known = sa_slot_lookup(stream, &slot);
 	const char *reason = !known ? "" : slot.trouble[0] ? slot.trouble : slot.message;
 
+	PushActiveSnapshot(GetTransactionSnapshot());
+	if (reason[0] == '\0')
+		reason = describe_retries(relid, stream);
 	ereport(ERROR,
 			(errcode(ERRCODE_QUERY_CANCELED),
 			 errmsg("stream \"%s\" was not read to its end in time", get_rel_name(stream)),
@@ -294,7 +317,7 @@ sa_run(PG_FUNCTION_ARGS)
 	SPI_connect_ext(SPI_OPT_NONATOMIC);
 	SPI_commit();
 	if (!sa_slot_wait(stream, request, until))
-		run_timed_out(stream);
+		run_timed_out(relid, stream);
 	SPI_commit();
 	SPI_finish();
 	PushActiveSnapshot(GetTransactionSnapshot());
@@ -420,6 +443,18 @@ sa_worker_status(PG_FUNCTION_ARGS)
 	values[3] = TimestampTzGetDatum(slot.trouble_since);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	return (Datum) 0;
+}
+
+/* retry_reason(view): why it is trying a batch again; NULL when it is not, or is not the caller's. */
+Datum
+sa_retry_reason(PG_FUNCTION_ARGS)
+{
+	Oid			view = PG_GETARG_OID(0);
+	char	   *reason = SearchSysCacheExists1(RELOID, ObjectIdGetDatum(view)) && may(view) ? sa_stats_retry(view) : NULL;
+
+	if (reason == NULL)
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(cstring_to_text(reason));
 }
 
 /* partition_end(stream, topic, partition): as the stream's worker knows it; NULL when nobody has told. */

@@ -972,11 +972,13 @@ log_failure(SaView *view, ErrorData *error, const char *consequence)
 			 error->context ? errcontext("%s", error->context) : 0));
 }
 
-/* Back-off doubles from a tenth of a second to a minute. */
+/* Back-off doubles from a tenth of a second to a minute; why shows in stream_agg.views. */
 static void
-retry_later(SaView *view)
+retry_later(SaView *view, const char *reason)
 {
 	int64		pause = INT64CONST(100000) << Min(view->retries, 10);
+
+	sa_stats_note_retry(view->config->view, reason);
 
 	view->retries++;
 	view->retry_at = sa_clock_now() + Min(pause, USECS_PER_MINUTE);
@@ -1025,9 +1027,10 @@ sa_pipeline_stop(SaView *view, const char *message)
 		sa_state_reset(view->state);
 	if (!save_failure(view, message))
 	{
-		retry_later(view);
+		retry_later(view, message);
 		return SA_PART_RETRY;
 	}
+	sa_stats_note_retry(view->config->view, NULL);
 	view->config->status = SA_STATUS_FAILED;
 	return SA_PART_STOPPED;
 }
@@ -1073,7 +1076,7 @@ give_up(Part *part)
 	if (may_pass(part->error))
 	{
 		log_failure(part->view, part->error, "will try again");
-		retry_later(part->view);
+		retry_later(part->view, describe(part->error));
 		return SA_PART_RETRY;
 	}
 	log_failure(part->view, part->error, "has failed");
@@ -1093,6 +1096,8 @@ sa_pipeline_process(SaView *view, SaBatch *batch)
 	if (part.stopped)
 		return SA_PART_STOPPED;
 	view->progress.duration = sa_clock_now() - part.time.now;
+	if (view->retries > 0)
+		sa_stats_note_retry(view->config->view, NULL);	/* before anybody sees the results */
 	return SA_PART_DONE;
 }
 

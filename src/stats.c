@@ -8,12 +8,14 @@
 #include "postgres.h"
 
 #include "common/hashfn.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 #include "utils/timestamp.h"
 
+#include "clock.h"
 #include "stats.h"
 
 #define RINGS 256
@@ -25,6 +27,8 @@ typedef struct Ring
 {
 	Oid			database;
 	Oid			view;
+	SaClock		used;			/* last; 0: empty */
+	char		retry[SA_RETRY_SIZE];	/* why the batch at hand is to be tried again, or '' */
 	int64		reported;		/* batches so far */
 	SaProgress	batches[RING_SIZE];
 } Ring;
@@ -37,7 +41,7 @@ typedef struct PartitionEnd
 	uint64		topic;
 	int32		partition;
 	int64		end;
-	TimestampTz noted_at;		/* 0: an empty place */
+	SaClock		noted_at;		/* 0: an empty place */
 } PartitionEnd;
 
 typedef struct Shared
@@ -88,12 +92,6 @@ sa_stats_init(void)
 	shmem_startup_hook = startup_shmem;
 }
 
-static TimestampTz
-last_report(const Ring *ring)
-{
-	return ring->reported == 0 ? 0 : ring->batches[(ring->reported - 1) % RING_SIZE].finished_at;
-}
-
 static Ring *
 find_ring(Oid view)
 {
@@ -109,15 +107,17 @@ find_or_take_ring(Oid view)
 {
 	Ring	   *ring = find_ring(view);
 
-	if (ring)
-		return ring;
-	ring = &shared->rings[0];
-	for (int i = 1; i < RINGS; i++)
-		if (last_report(&shared->rings[i]) < last_report(ring))
-			ring = &shared->rings[i];
-	memset(ring, 0, sizeof(Ring));
-	ring->database = MyDatabaseId;
-	ring->view = view;
+	if (ring == NULL)
+	{
+		ring = &shared->rings[0];
+		for (int i = 1; i < RINGS; i++)
+			if (shared->rings[i].used < ring->used)
+				ring = &shared->rings[i];
+		memset(ring, 0, sizeof(Ring));
+		ring->database = MyDatabaseId;
+		ring->view = view;
+	}
+	ring->used = sa_clock_now();
 	return ring;
 }
 
@@ -131,6 +131,7 @@ sa_stats_report(const SaProgress *progress)
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	ring = find_or_take_ring(progress->view);
 	ring->batches[ring->reported++ % RING_SIZE] = *progress;
+	ring->retry[0] = '\0';
 	LWLockRelease(shared->lock);
 }
 
@@ -138,15 +139,49 @@ bool
 sa_stats_last(Oid view, SaProgress *progress)
 {
 	Ring	   *ring;
+	bool		found;
 
 	if (shared == NULL)
 		return false;
 	LWLockAcquire(shared->lock, LW_SHARED);
 	ring = find_ring(view);
-	if (ring)
+	found = ring != NULL && ring->reported > 0;
+	if (found)
 		*progress = ring->batches[(ring->reported - 1) % RING_SIZE];
 	LWLockRelease(shared->lock);
-	return ring != NULL;
+	return found;
+}
+
+void
+sa_stats_note_retry(Oid view, const char *reason)
+{
+	Ring	   *ring;
+
+	if (shared == NULL)
+		return;
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	ring = reason ? find_or_take_ring(view) : find_ring(view);
+	if (ring)
+		ring->retry[0] = '\0';
+	if (reason)
+		strlcpy(ring->retry, reason, pg_mbcliplen(reason, strlen(reason), SA_RETRY_SIZE - 1) + 1);
+	LWLockRelease(shared->lock);
+}
+
+char *
+sa_stats_retry(Oid view)
+{
+	Ring	   *ring;
+	char	   *reason = NULL;
+
+	if (shared == NULL)
+		return NULL;
+	LWLockAcquire(shared->lock, LW_SHARED);
+	ring = find_ring(view);
+	if (ring && ring->retry[0] != '\0')
+		reason = pstrdup(ring->retry);
+	LWLockRelease(shared->lock);
+	return reason;
 }
 
 /* The place of that partition's end; NULL, or the place to take (the longest silent), when it has none. */
@@ -190,7 +225,7 @@ sa_stats_note_end(Oid stream, const char *topic, int32 partition, int64 end)
 	place->topic = hash;
 	place->partition = partition;
 	place->end = end;
-	place->noted_at = GetCurrentTimestamp();
+	place->noted_at = sa_clock_now();
 	LWLockRelease(shared->lock);
 }
 

@@ -7,6 +7,8 @@
 
 #include "catalog.h"
 
+#define SA_RETRY_SIZE 256
+
 typedef struct SaProgress
 {
 	Oid			database;		/* InvalidOid: an empty place */
@@ -31,6 +33,13 @@ extern void sa_stats_report(const SaProgress *progress);
 
 /* A view's last batch; false: there was none since the server started. */
 extern bool sa_stats_last(Oid view, SaProgress *progress);
+
+/*
+ * The view's part of a batch has failed and is tried again, for this reason (NULL: no more); the next report ends that.
+ * Why, a copy; NULL: it is not so.
+ */
+extern void sa_stats_note_retry(Oid view, const char *reason);
+extern char *sa_stats_retry(Oid view);
 
 /* Where a partition of a stream ends, as its worker knows; false: nobody has told since the server started. */
 extern void sa_stats_note_end(Oid stream, const char *topic, int32 partition, int64 end);

@@ -541,7 +541,7 @@ sub check
 	my $counters = join(', ', map { qq("$_") } @counters);
 	my $letters = $view->{drop_late} ? '0' : "(SELECT late FROM expected)";
 	my @wrong = ('missing > 0', 'extra > 0', 'got IS DISTINCT FROM wanted',
-		$final ? "status <> 'running'" : "status NOT IN ('running', 'paused')",
+		$final ? "status <> 'running'" : "status NOT IN ('running', 'retrying', 'paused')",
 		'letters IS DISTINCT FROM wanted_letters', 'watermark IS DISTINCT FROM wanted_watermark');
 	push @wrong, 'position <> total' if $final;
 	if ($view->{created_after})

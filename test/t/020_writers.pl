@@ -136,7 +136,7 @@ my @bad_pictures;
 sub look
 {
 	my $answer = try_query($node, "BEGIN ISOLATION LEVEL REPEATABLE READ;\n$picture;\nSELECT count(*) FROM stream_agg.views WHERE NOT ("
-		  . balanced_counters() . ") OR status <> 'running';\nCOMMIT;");
+		  . balanced_counters() . ") OR status NOT IN ('running', 'retrying');\nCOMMIT;");
 	return unless defined $answer;
 	$pictures++;
 	push @bad_pictures, $answer unless $answer =~ /$good.*\n0$/;
