@@ -11,6 +11,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
+use StreamAggLedger;
 use StreamAggTest;
 
 my $seed = $ENV{SA_SEED} || time;
@@ -23,61 +24,14 @@ sub is_query
 	return is($on->safe_psql($db, $query), $wanted, $name);
 }
 
-# Views and the batch answer to each, over the first events (%s: of the stream, or of the events that it has read).
-my %queries = (
-	running => 'SELECT k, count(*) AS n, avg(v) AS a FROM %s GROUP BY k',
-	hours => "SELECT window_start, k, sum(v) AS v, stddev(v) AS d FROM %s, tumble(ts, '1 hour') GROUP BY window_start, k",
-	hops => "SELECT window_start, window_end, count(*) AS n FROM %s, hop(ts, '1 hour', '20 minutes') GROUP BY window_start, window_end",
-	closed => "SELECT window_start, k, count(*) AS n, avg(v) AS a FROM %s, tumble(ts, '1 hour') GROUP BY window_start, k",
-	total => 'SELECT count(*) AS n, max(id) AS m FROM %s',
-	rows => 'SELECT id, v FROM %s WHERE v > 2');
+my $ledger;
+my $create;
 
-# Times only rise, so nothing is late. Keys may be NULL.
-my $create = <<'SQL';
-CREATE EXTENSION IF NOT EXISTS stream_agg;
-CREATE TABLE l (id int, ts timestamptz, k int, v int);
-CREATE FOREIGN TABLE s (id int, ts timestamptz, k int, v int) SERVER stream_staged OPTIONS (event_time 'ts', watermark '10 minutes');
-SQL
-$create .= sprintf("CREATE MATERIALIZED VIEW %s WITH (stream_agg.continuous, stream_agg.output_mode = '%s', stream_agg.max_batch_rows = %d) AS %s;\n",
-	$_, $_ eq 'closed' ? 'append' : 'update', 100 + int(rand(400)), sprintf($queries{$_}, 's'))
-  for sort keys %queries;
-
-my $next = 1;
-
-sub insert_sql
+# Of a new ledger: s and l, filled alike.
+sub make_ledger
 {
-	my ($count) = @_;
-	my ($first, $last) = ($next, $next + $count - 1);
-	$next += $count;
-	return "WITH x AS (INSERT INTO l SELECT g, timestamptz '2024-01-01Z' + g * interval '1 minute', nullif(g % 5, 4), g % 10"
-	  . " FROM generate_series($first, $last) g RETURNING *) INSERT INTO s SELECT * FROM x;\n";
-}
-
-# Differences between each view and the answer over the records before its position: one session wrote them, in the
-# order of their ids, so they are the first ones of the ledger.
-sub differences
-{
-	my ($on, $db) = @_;
-	my $sql = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;\n";
-	for my $view (sort keys %queries)
-	{
-		my $read = "(SELECT position FROM stream_agg.partitions WHERE view = '$view'::regclass)";
-		my $from = "(SELECT * FROM l ORDER BY id LIMIT $read)";
-		$from = "(SELECT * FROM $from x WHERE date_trunc('hour', ts) + interval '1 hour' <= (SELECT max(ts) - interval '10 minutes' FROM $from y))"
-		  if $view eq 'closed';
-		my $answer = sprintf($queries{$view}, "$from l");
-		$sql .= "SELECT '$view', x FROM ((($answer) EXCEPT ALL TABLE $view) UNION ALL (TABLE $view EXCEPT ALL ($answer))) x LIMIT 3;\n";
-	}
-	return $on->safe_psql($db, "$sql COMMIT");
-}
-
-sub is_exact
-{
-	my ($on, $db, $name) = @_;
-	$on->safe_psql($db, "CALL stream_agg.run('s', '120 s')");
-	is(differences($on, $db), '', $name);
-	is_query($on, $db, 'SELECT count(*) FROM stream_agg.views WHERE "read" = (SELECT count(*) FROM l) AND late = 0 AND ' . balanced_counters(),
-		scalar(keys %queries), "$name: everything is read once");
+	$ledger = StreamAggLedger->new(options => { max_batch_rows => 100 + int(rand(400)) });
+	$create = $ledger->create_sql;
 	return;
 }
 
@@ -91,7 +45,7 @@ sub check_standby
 	ok($on->poll_query_until('postgres', 'SELECT count(*) > 0 FROM running'), "$name shows results");
 	for my $round (1 .. 2)
 	{
-		is(differences($on, 'postgres'), '', "$name shows them as of one position, while they change");
+		is($ledger->differences($on, 'postgres'), '', "$name shows them as of one position, while they change");
 	}
 	for my $relation (qw(streams views progress partitions dead_letters data_losses))
 	{
@@ -124,7 +78,7 @@ sub test_physical
 	my $conf = "stream_agg.segment_size = '1MB'\nmax_connections = 60\n";
 	my $primary = make_node('primary', allows_streaming => 1, conf => $conf);
 	$primary->start;
-	$primary->safe_psql('postgres', $create . insert_sql(2000));
+	$primary->safe_psql('postgres', $create . $ledger->insert_sql(2000));
 	$primary->backup('base');
 	my $first = PostgreSQL::Test::Cluster->new('first');
 	$first->init_from_backup($primary, 'base', has_streaming => 1);
@@ -138,17 +92,17 @@ sub test_physical
 	my $feed = sub {
 		my ($on, $name) = @_;
 		# In transactions of any size; those that the promoted one does not have are left to its own feeding.
-		return start_script($on, $name, join('', map { insert_sql(1 + int(rand(12))) } 1 .. 20000), go_on => 1);
+		return start_script($on, $name, join('', map { $ledger->insert_sql(1 + int(rand(12))) } 1 .. 20000), go_on => 1);
 	};
 	my $goes_on = sub {
 		my ($on, $name) = @_;
 		ok($on->poll_query_until('postgres', "SELECT ($ours) > 0"), "$name: workers start at promotion");
 		is_query($on, 'postgres', 'SELECT count(*), count(DISTINCT id), max(id) FROM l', $on->safe_psql('postgres', 'SELECT count(*), count(*), count(*) FROM l'),
 			"$name has the first so many rows");
-		$next = 1 + $on->safe_psql('postgres', 'SELECT max(id) FROM l');
-		is_exact($on, 'postgres', "$name goes on exactly");
-		$on->safe_psql('postgres', insert_sql(500));
-		is_exact($on, 'postgres', "$name, and on");
+		$ledger->go_on($on, 'postgres');
+		$ledger->is_exact($on, 'postgres', "$name goes on exactly");
+		$on->safe_psql('postgres', $ledger->insert_sql(500));
+		$ledger->is_exact($on, 'postgres', "$name, and on");
 		return;
 	};
 
@@ -165,14 +119,14 @@ sub test_physical
 	$script = $feed->($first, 'feed_first');
 	my $at = $first->safe_psql('postgres', 'SELECT max(id) FROM l');
 	ok($second->poll_query_until('postgres', "SELECT n > $at FROM total"), 'the second follows the first');
-	is(differences($second, 'postgres'), '', 'and shows one position');
+	is($ledger->differences($second, 'postgres'), '', 'and shows one position');
 	is_query($second, 'postgres', $ours, '0', 'and runs nothing still');
 	$second->promote;    # the first lives on: two separate histories
 	is(script_exit($script), undef, 'promoted under load');
 	$goes_on->($second, 'the second');
 	stop_script($script);
 	ok($first->poll_query_until('postgres', "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"), 'the first is fed no more');
-	is_exact($first, 'postgres', 'the first is not disturbed');
+	$ledger->is_exact($first, 'postgres', 'the first is not disturbed');
 	for my $on ($first, $second)
 	{
 		my @crashes = unexpected_crashes($on);
@@ -188,8 +142,8 @@ sub test_logical
 	my $publisher = make_node('publisher', allows_streaming => 'logical', conf => "wal_level = logical\n");
 	my $subscriber = make_node('subscriber');
 	$_->start for $publisher, $subscriber;
-	$publisher->safe_psql('postgres', $create . insert_sql(1000) . "CALL stream_agg.run('s');\n");
-	my @views = sort keys %queries;
+	$publisher->safe_psql('postgres', $create . $ledger->insert_sql(1000) . "CALL stream_agg.run('s');\n");
+	my @views = $ledger->views;
 	$publisher->safe_psql('postgres', 'CREATE PUBLICATION results FOR TABLE ' . join(', ', @views));
 
 	# The tables as pg_dump writes them, into a server that has never heard of the extension.
@@ -213,9 +167,9 @@ sub test_logical
 	};
 	$subscriber->wait_for_subscription_sync($publisher, 'sub');
 	$equal->('the first copy');
-	my $script = start_script($publisher, 'feed', join('', map { insert_sql(1 + int(rand(40))) } 1 .. 300));
+	my $script = start_script($publisher, 'feed', join('', map { $ledger->insert_sql(1 + int(rand(40))) } 1 .. 300));
 	is(wait_until('all is fed', sub { my $e = script_exit($script); defined $e ? "e$e" : undef }), 'e0', 'fed') or diag slurp_file($script->{err});
-	is_exact($publisher, 'postgres', 'the publisher');
+	$ledger->is_exact($publisher, 'postgres', 'the publisher');
 	$equal->('after many batches');
 	is_query($subscriber, 'postgres', "SELECT count(*) FILTER (WHERE k IS NULL) > 0, count(DISTINCT (window_start, k)) = count(*) FROM hours", 't|t', 'keys that are NULL too');
 	is_query($publisher, 'postgres', "SELECT string_agg(status, ',') FROM (SELECT DISTINCT status FROM stream_agg.views) x", 'running', 'nothing has failed');
@@ -235,18 +189,18 @@ sub test_logical
 	}
 	cmp_ok($commits, '>', 3, "$commits transactions");
 	ok($order, 'in the order of positions');
-	is($total, $next - 1, 'up to the end');
+	is($total, $ledger->count, 'up to the end');
 	is($rows, $publisher->safe_psql('postgres', 'SELECT count(*) FROM l WHERE v > 2 AND id > 1000'), 'no row of a transform twice');
 
 	# Crash and go on: neither side loses or doubles anything.
-	$script = start_script($publisher, 'feed_again', join('', map { insert_sql(1 + int(rand(40))) } 1 .. 300), go_on => 1);
+	$script = start_script($publisher, 'feed_again', join('', map { $ledger->insert_sql(1 + int(rand(40))) } 1 .. 300), go_on => 1);
 	ok($publisher->poll_query_until('postgres', "SELECT n > $total + 500 FROM total"), 'at work again');
 	$publisher->stop('immediate');
 	$publisher->start;
 	stop_script($script);
-	$next = 1 + $publisher->safe_psql('postgres', 'SELECT max(id) FROM l');
-	$publisher->safe_psql('postgres', insert_sql(100));
-	is_exact($publisher, 'postgres', 'the publisher after a crash');
+	$ledger->go_on($publisher, 'postgres');
+	$publisher->safe_psql('postgres', $ledger->insert_sql(100));
+	$ledger->is_exact($publisher, 'postgres', 'the publisher after a crash');
 	$equal->('after a crash');
 	$publisher->safe_psql('postgres', 'DROP MATERIALIZED VIEW rows; DROP PUBLICATION everything');
 	for my $on ($publisher, $subscriber)
@@ -262,7 +216,7 @@ my @tests = (physical => \&test_physical, logical => \&test_logical);
 while (my ($name, $code) = splice(@tests, 0, 2))
 {
 	next if $ENV{SA_ONLY} && $ENV{SA_ONLY} ne $name;
-	$next = 1;
+	make_ledger();
 	subtest $name => $code;
 }
 done_testing();
