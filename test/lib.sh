@@ -125,6 +125,7 @@ cleanup() {
     [ -n "$scratch" ] || return 0
     stop_servers
     cd /
+    if mountpoint -q "$scratch/small"; then umount -l "$scratch/small"; fi
     rm -rf "$scratch"
     scratch=
 }

@@ -16,12 +16,12 @@ our @EXPORT = qw(make_node wait_until try_query start_script stop_script script_
   worker_pids terminate_workers wait_until_up unexpected_crashes balanced_counters);
 
 # A node that comes back by itself after a crash, as servers do by default. Lines are added to its
-# configuration.
+# configuration, options to initdb's.
 sub make_node
 {
 	my ($name, %params) = @_;
 	my $node = PostgreSQL::Test::Cluster->new($name);
-	$node->init(extra => [ '--locale=C', '-E', 'UTF8' ],
+	$node->init(extra => [ '--locale=C', '-E', 'UTF8', @{ $params{initdb} || [] } ],
 		allows_streaming => $params{allows_streaming} || 0);
 	$node->append_conf('postgresql.conf', <<"CONF");
 shared_preload_libraries = 'stream_agg'
