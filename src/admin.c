@@ -251,10 +251,11 @@ describe_retries(Oid relid, Oid stream)
 	foreach(lc, sa_catalog_views(stream))
 	{
 		Oid			view = ((SaViewConfig *) lfirst(lc))->view;
-		char	   *reason = (relid == stream || relid == view) && may(view) ? sa_stats_retry(view) : NULL;
+		char	   *name = relid == stream || relid == view ? get_rel_name(view) : NULL;
+		char	   *reason = name && may(view) ? sa_stats_retry(view) : NULL;
 
 		if (reason)
-			appendStringInfo(&text, "%scontinuous view \"%s\": %s", text.len > 0 ? "; " : "", get_rel_name(view), reason);
+			appendStringInfo(&text, "%scontinuous view \"%s\": %s", text.len > 0 ? "; " : "", name, reason);
 	}
 	return text.data;
 }

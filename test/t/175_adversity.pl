@@ -132,6 +132,7 @@ sub set_server
 }
 
 my $version = $node->pg_version->major;
+my $restricts = defined try_query($node, 'SHOW restrict_nonsystem_relation_kind');    # since a minor version
 
 # ---- locks
 
@@ -277,7 +278,7 @@ my %odd = (
 	max_parallel_workers_per_gather => 8,
 	min_parallel_table_scan_size => 0,
 	$version >= 16 ? (debug_parallel_query => 'on') : (force_parallel_mode => 'on'),
-	$version >= 17 ? (restrict_nonsystem_relation_kind => 'view, foreign-table') : (),
+	$restricts ? (restrict_nonsystem_relation_kind => 'view, foreign-table') : (),
 	(map { $_ => '1ms' } grep { $_ ne 'idle_session_timeout' } keys %no_timeouts),
 	(map { $_ => 'off' } qw(enable_hashagg enable_hashjoin enable_indexscan enable_indexonlyscan enable_bitmapscan enable_material
 		enable_memoize enable_mergejoin enable_nestloop enable_seqscan enable_sort enable_tidscan enable_async_append)));
@@ -314,7 +315,7 @@ my %usual = (%no_timeouts, default_transaction_read_only => 'off', default_trans
 	enable_seqscan => 'on', enable_sort => 'on', enable_hashagg => 'on', enable_hashjoin => 'on', enable_indexscan => 'on', synchronous_commit => 'on',
 	standard_conforming_strings => 'on', exit_on_error => 'off', work_mem => '4MB', max_stack_depth => '2MB', max_parallel_workers_per_gather => 0,
 	$version >= 16 ? (debug_parallel_query => 'off') : (force_parallel_mode => 'off'), transform_null_equals => 'off', jit => 'off', default_tablespace => '',
-	$version >= 17 ? (restrict_nonsystem_relation_kind => '') : ());
+	$restricts ? (restrict_nonsystem_relation_kind => '') : ());
 
 sub test_settings
 {
@@ -347,6 +348,7 @@ SQL
 	}
 	# A new view, in a session that has it all but cannot do without a few.
 	local $ENV{PGOPTIONS} = options_of(%no_timeouts, default_transaction_read_only => 'off', search_path => 'public', temp_file_limit => -1, jit => 'off',
+		$restricts ? (restrict_nonsystem_relation_kind => '') : (),
 		client_min_messages => 'error');
 	$node->safe_psql('settings', "CREATE MATERIALIZED VIEW later WITH (stream_agg.continuous) AS SELECT ts::text AS ts, count(*) AS n FROM s GROUP BY ts::text;\nCALL stream_agg.run('later')");
 	is_query('settings', "SELECT count(*), min(ts) FROM later", "@{[ $ledger->count ]}|01/01/2024 00:00:00 EST", 'a view created under them');
