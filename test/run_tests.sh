@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 #
 # run_tests.sh: every test, on a throw-away server. The last line printed is 'N passed, N failed'; each
-# regression script, isolation spec and TAP file counts as one, as do the include rules, the demo and
-# the server's log. Exits non-zero if any failed or none ran. Logs stay in tmp_check/.
+# regression script, isolation spec and TAP file counts as one, as do the include rules, each run of the model,
+# the demo and the server's log. Exits non-zero if any failed or none ran. Logs stay in tmp_check/.
 #
-#   test/run_tests.sh [rules] [regress] [isolation] [tap] [demo] [versions]
+#   test/run_tests.sh [rules] [model] [regress] [isolation] [tap] [demo] [versions]
 #
 # Default: all, but `versions`, a slice of the tests on the other PostgreSQLs that are supported, only with CI set.
 #
@@ -16,7 +16,7 @@ set -euo pipefail
 # shellcheck source=test/server.sh
 . "$(dirname "${BASH_SOURCE[0]}")/server.sh"
 
-suites=${*:-rules regress isolation tap demo ${CI:+versions}}
+suites=${*:-rules model regress isolation tap demo ${CI:+versions}}
 only=${ONLY:-*}
 jobs=${TEST_JOBS:-2}
 limit=${TEST_TIMEOUT:-1800}
@@ -221,11 +221,15 @@ demo() {
     fi
 }
 
-# Its lines are like ours.
-versions() {
-    run in_log "$logs/versions.log" bash "$top/test/versions/run.sh" slice || true
-    passed=$((passed + $(grep -c '^ok      ' "$logs/versions.log" || true)))
-    failed=$((failed + $(grep -c '^FAILED  ' "$logs/versions.log" || true)))
+# own_lines NAME COMMAND ARGS...: a script whose lines are like ours.
+own_lines() {
+    local name=$1 log="$logs/$1.log" status=0 bad
+    shift
+    run in_log "$log" "$@" || status=$?
+    bad=$(grep -c '^FAILED  ' "$log" || true)
+    passed=$((passed + $(grep -c '^ok      ' "$log" || true)))
+    failed=$((failed + bad))
+    [ "$status" = 0 ] || [ "$bad" != 0 ] || not_ok "$name (exit $status)"
 }
 in_log() {
     local log=$1
@@ -242,6 +246,9 @@ server_log() {
     fi
 }
 
+model() { own_lines model bash "$top/test/model/run.sh"; }
+versions() { own_lines versions bash "$top/test/versions/run.sh" slice; }
+
 mkdir -p "$logs"
 rm -rf "${logs:?}"/*
 trap finish EXIT
@@ -253,6 +260,7 @@ make_scratch
 trap finish EXIT        # make_scratch has set its own
 pgxs=$(dirname "$(dirname "$("$PG_CONFIG" --pgxs)")")
 if wanted rules && selected include_rules; then rules; fi
+if wanted model && selected model; then model; fi
 make_stage
 copy_tree
 if wanted regress || wanted isolation; then

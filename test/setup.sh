@@ -2,8 +2,8 @@
 #
 # setup.sh: what building and testing needs, on Debian and its relatives, as root or with sudo.
 # Calls apt only when something is missing, and then neither makes nor starts a cluster of Debian's.
-# With CI set, also what a real Kafka broker needs, and trees of other Debian releases; where that cannot be
-# had, tests say so and use less.
+# With CI set, also what a real Kafka broker needs, trees of other Debian releases, and the model checker; where
+# that cannot be had, tests say so and use less.
 #
 #   test/setup.sh postgresql    also what building PostgreSQL needs
 #
@@ -84,12 +84,13 @@ install_packages() {
     apt install -y --no-install-recommends --no-upgrade "${packages[@]}" || die "apt-get install failed"
 }
 
-# Packages that a real Kafka broker needs, and trees of other Debian releases; good to have.
+# Packages that a real Kafka broker needs, trees of other Debian releases, and the model; good to have.
 missing_for_ci() {
     command -v java >/dev/null || say default-jre-headless
     command -v mvn >/dev/null || say maven
     command -v openssl >/dev/null || say openssl
     command -v kcat >/dev/null || say kcat
+    command -v spin >/dev/null || say spin
     command -v debootstrap >/dev/null || [ -x /usr/sbin/debootstrap ] || say debootstrap
 }
 
