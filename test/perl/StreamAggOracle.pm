@@ -60,6 +60,8 @@ CREATE TABLE changes (name text, op text);
 CREATE FUNCTION note_change() RETURNS trigger LANGUAGE plpgsql AS
 $$BEGIN INSERT INTO public.changes VALUES (TG_TABLE_NAME, TG_OP); RETURN NULL; END$$;
 CREATE AGGREGATE append_id(bigint) (sfunc = array_append, stype = bigint[], initcond = '{}');
+CREATE AGGREGATE append_text(text) (sfunc = array_append, stype = text[], initcond = '{}');
+CREATE AGGREGATE narrow_sum(int) (sfunc = int4pl, stype = int);
 CREATE FUNCTION first_arg(text, text) RETURNS text LANGUAGE sql IMMUTABLE STRICT AS 'SELECT $1';
 CREATE AGGREGATE first_text(text) (sfunc = first_arg, stype = text);
 CREATE FUNCTION last_arg(text, text) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT coalesce($2, $1)';
@@ -139,7 +141,7 @@ my @aggs = ('count(*)', 'count(v)', 'sum(v)', 'sum(n)', 'avg(v)', 'avg(n)', 'min
 	'max(ts)', 'sum(f{O})', 'avg(f{O})', 'stddev(v)', 'variance(n)', 'stddev(f{O})', 'corr(v, f{O})',
 	'count(*) FILTER (WHERE v > 50)', 'sum(v) FILTER (WHERE v < 30)', 'bool_and(v > -10)', 'bit_or(v)',
 	'round(avg(v), 2)', 'sum(v) * 2 + count(*)', "coalesce(max(t), 'none')", 'append_id(id{O})',
-	'first_text(t{O})', 'last_text(t{O})', 'my_mean(n)', 'sum(100 / (v * v + 1))', 'max(kf)', 'sum(v) + sum(v)',
+	'append_text(kt{O})', 'first_text(t{O})', 'last_text(t{O})', 'my_mean(n)', 'sum(100 / (v * v + 1))', 'max(kf)', 'sum(v) + sum(v)',
 	'min(v)::text || max(v)::text');
 
 my @having = ('count(*) > 2', 'sum(v) > 100', 'count(*) % 2 = 0', "min(t) < 'b'", 'count(v) > 0 AND avg(v) < 60');
@@ -300,6 +302,7 @@ sub create_view
 	$options{watermark} = $view->{own_delay} if defined $view->{own_delay};
 	$options{late_events} = 'drop' if $view->{drop_late};
 	$options{start} = $start if $start;
+	%options = (%options, %{ $view->{options} || {} });
 	my $with = join(', ', 'stream_agg.continuous', map { "stream_agg.$_ = '$options{$_}'" } sort keys %options);
 	my $from = "$seed->{stream} e";
 	$from .= " $view->{join}" if $view->{join};
@@ -367,6 +370,7 @@ sub write_events
 			$sql .= "INSERT INTO $stream SELECT * FROM $log WHERE id BETWEEN $part->[0] AND $part->[1] ORDER BY id;\n";
 		}
 	}
+	$sql .= "INSERT INTO $seed->{twin} SELECT * FROM $log WHERE id BETWEEN $first AND $last ORDER BY id;\n" if $seed->{twin};
 	$sql .= "SAVEPOINT c;\n" . junk($seed) . "ROLLBACK TO c;\n" if chance(0.1);
 	return $sql;
 }
@@ -409,7 +413,7 @@ sub make_steps
 	my @prepared;
 	my $most = pick(5, 30, 60, 150);
 	my $run_often = pick(0.05, 0.25);
-	my $late_view = $seed->{ordered} && chance(0.5) ? scalar(@events) * (0.2 + rand(0.5)) : undef;
+	my $late_view = !$seed->{queries} && $seed->{ordered} && chance(0.5) ? scalar(@events) * (0.2 + rand(0.5)) : undef;
 	my $paused;
 
 	while (@events)
@@ -425,7 +429,8 @@ sub make_steps
 		else
 		{
 			my $step = { txn => $first, sql => "BEGIN;\n${write}COMMIT;\n" };
-			push @steps, $seed->{ordered} && chance(0.02) ? renamed($seed, $step) : $step;
+			# Dead letters show the name that a column had when they were written.
+			push @steps, !$seed->{queries} && $seed->{ordered} && chance(0.02) ? renamed($seed, $step) : $step;
 		}
 		push @steps, { sql => "BEGIN;\n" . junk($seed) . "ROLLBACK;\n" } if chance(0.05);
 		push @steps, { prepared => shift @prepared } if @prepared && chance(0.4);
@@ -455,8 +460,10 @@ sub make_steps
 		}
 		if (!$paused && chance($run_often))
 		{
-			push @steps, { sql => 'CALL stream_agg.run('
-				  . literal(chance(0.7) ? $seed->{stream} : $seed->{views}[0]{name}) . ");\n" };
+			# Not the stream, where a view waits, paused.
+			my $what = $seed->{queries} ? pick(@{ $seed->{views} })->{name}
+			  : chance(0.7) ? $seed->{stream} : $seed->{views}[0]{name};
+			push @steps, { sql => "CALL stream_agg.run('$what');\n" };
 		}
 	}
 	push @steps, { prepared => $_ } for @prepared;
@@ -466,7 +473,8 @@ sub make_steps
 
 # ---- a seed
 
-sub generate
+# The stream and its table.
+sub new_seed
 {
 	my ($number, $schema) = @_;
 	srand($number);
@@ -478,28 +486,103 @@ sub generate
 		timed => !chance(0.05),
 		type => chance(0.2) ? 'timestamp' : 'timestamptz',
 		ordered => chance(0.7),
-		max_future => pick(undef, undef, '10 minutes', 'infinity'));
-	my $not_null = chance(0.4);
+		max_future => pick(undef, undef, '10 minutes', 'infinity'),
+		not_null => chance(0.4));
 	# Without the order of bad events, the prefix that a view has read is not known: only good ones there.
-	my $bad = $seed{timed} && $seed{ordered} && chance(0.7);
+	$seed{bad} = $seed{timed} && $seed{ordered} && chance(0.7);
 	$seed{delay} = $seed{timed} && chance(0.9) ? pick('0', '5 minutes', '1 hour', '1 day') : undef;
 
-	my %options;
-	$options{event_time} = 'ts' if $seed{timed};
-	$options{watermark} = $seed{delay} if defined $seed{delay};
-	$options{max_future} = $seed{max_future} if defined $seed{max_future};
-	my $options = join(', ', map { "$_ '$options{$_}'" } sort keys %options);
-	my $columns = "(id bigint NOT NULL, ts $seed{type}, k int" . ($not_null ? ' NOT NULL' : '')
+	my $columns = "(id bigint NOT NULL, ts $seed{type}, k int" . ($seed{not_null} ? ' NOT NULL' : '')
 	  . ', kt text, kn numeric, kf float8, v int, n numeric, f float8, t text)';
-	$seed{views} = [ ids_view("$seed{name}_ids", \%seed) ];
-	push @{ $seed{views} }, make_view("$seed{name}_$_", \%seed) for 1 .. 2 + floor(rand(3));
-	my $doomed = make_view("$seed{name}_doomed", \%seed);
 	$seed{setup} = "CREATE TABLE $seed{log} $columns;\nCREATE UNIQUE INDEX ON $seed{log} (id);\n"
-	  . "CREATE FOREIGN TABLE $seed{stream} $columns SERVER stream_staged" . ($options ? " OPTIONS ($options)" : '') . ";\n"
-	  . join('', map { create_view($_, \%seed) } @{ $seed{views} }, $doomed);
-	$seed{events} = 60 + floor(rand(540));
-	$seed{steps} = [ make_steps(\%seed, make_events($seed{events}, $bad, $not_null)) ];
+	  . create_stream(\%seed, $seed{stream}, $columns);
+	$seed{twin_setup} = create_stream(\%seed, "$schema.t$number", $columns);
 	return \%seed;
+}
+
+sub create_stream
+{
+	my ($seed, $name, $columns) = @_;
+	my %options;
+	$options{event_time} = 'ts' if $seed->{timed};
+	$options{watermark} = $seed->{delay} if defined $seed->{delay};
+	$options{max_future} = $seed->{max_future} if defined $seed->{max_future};
+	my $options = join(', ', map { "$_ '$options{$_}'" } sort keys %options);
+	return "CREATE FOREIGN TABLE $name $columns SERVER stream_staged" . ($options ? " OPTIONS ($options)" : '') . ";\n";
+}
+
+# Random views over one stream.
+sub generate
+{
+	my ($number, $schema) = @_;
+	my $seed = new_seed($number, $schema);
+	$seed->{views} = [ ids_view("$seed->{name}_ids", $seed) ];
+	push @{ $seed->{views} }, make_view("$seed->{name}_$_", $seed) for 1 .. 2 + floor(rand(3));
+	my $doomed = make_view("$seed->{name}_doomed", $seed);
+	$seed->{setup} .= join('', map { create_view($_, $seed) } @{ $seed->{views} }, $doomed);
+	$seed->{events} = 60 + floor(rand(540));
+	$seed->{steps} = [ make_steps($seed, make_events($seed->{events}, $seed->{bad}, $seed->{not_null})) ];
+	return $seed;
+}
+
+# ---- the same query in several views
+
+# What no SQL over a table tells: an aggregate that fails on the way.
+sub add_failing_fold
+{
+	my ($view) = @_;
+	return if $view->{join} || !$view->{group} || ($view->{where} // '') =~ /SELECT/;
+	push @{ $view->{targets} }, 'narrow_sum(v * 19000000) AS ns';
+	$view->{no_oracle} = 1;
+	return;
+}
+
+# A copy of the view with another name, and options of its own.
+sub variant
+{
+	my ($view, $name, %options) = @_;
+	return { %$view, name => $name, options => \%options };
+}
+
+sub random_variant
+{
+	my ($view, $name, $states, @rows) = @_;
+	return variant($view, $name,
+		max_batch_rows => pick(@rows),
+		state => pick(@$states),
+		trigger => pick('manual', 'manual', 'immediate', 'immediate', '50 ms', '1 second'));
+}
+
+# The first view of a query waits until everything is fed and then reads it at once; the others, {views} of
+# the seed, read as it comes.  With a twin, a stream with the same records, one view has a stream to itself.
+# states: the values of the option that the others may have.
+sub generate_variants
+{
+	my ($number, $schema, $states) = @_;
+	my $seed = new_seed($number, $schema);
+	my @queries = $seed->{ordered} ? () : ids_view("$seed->{name}_ids", $seed);
+	push @queries, make_view("$seed->{name}_$_", $seed) for 1 .. pick(1, 1, 2);
+	add_failing_fold($queries[-1]) if chance(0.2);
+	$seed->{queries} = \@queries;
+	for my $query (@queries)
+	{
+		$query->{options} = { max_batch_rows => 100000, state => 'heap', trigger => 'manual' };
+		my @sizes = ([ 1, 2, 3, 5, 7, 7 ], [ 20, 50, 100 ], [ 7, 300, 100000 ]);
+		$query->{variants} = [ map { random_variant($query, "$query->{name}_$_", $states, @{ $sizes[ $_ - 1 ] }) } 1 .. 3 ];
+		push @{ $seed->{views} }, @{ $query->{variants} };
+		$seed->{setup} .= join('', map { create_view($_, $seed) } $query, @{ $query->{variants} })
+		  . "SELECT stream_agg.pause('$query->{name}');\n";
+	}
+	if ($seed->{ordered} && chance(0.3))
+	{
+		my $alone = random_variant($queries[0], "$queries[0]{name}_alone", $states, 3, 20, 100000);
+		push @{ $queries[0]{variants} }, $alone;
+		$seed->{twin} = "$schema.t$number";
+		$seed->{setup} .= $seed->{twin_setup} . create_view($alone, { %$seed, stream => $seed->{twin} });
+	}
+	$seed->{events} = 30 + floor(rand(120));
+	$seed->{steps} = [ make_steps($seed, make_events($seed->{events}, $seed->{bad}, $seed->{not_null})) ];
+	return $seed;
 }
 
 # ---- the right answer

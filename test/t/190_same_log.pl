@@ -1,0 +1,232 @@
+# 190_same_log.pl: the same log gives the same answer, bit for bit, however it is read.
+#
+# Each seed is a stream with one or two random queries (test/perl/StreamAggOracle.pm), every one of them in
+# several views with batches, triggers and state of their own, paused and resumed as it comes; sometimes also
+# alone on a stream of its own with the same records.  All read while the records come, through crashes, with little
+# memory in some rounds.  The first view of each query reads everything at once in the end, in peace, and with
+# the other amount of memory.  All of a query must agree on every row, every counter, every place and watermark, and
+# every dead letter; and the first one with the batch answer, where SQL over a table can tell that.
+#
+# 010_oracle.pl is about whether that answer is right, for more kinds of views over more events; this one is
+# about what it may not depend on.
+#
+#   SA_SEED=n     the first seed (default 1)
+#   SA_SEEDS=n    how many (default 300; 1 when SA_SEED is given)
+#   SA_ROUND=n    how many share a server's life (default 50)
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use StreamAggFeed;
+use StreamAggOracle;
+use StreamAggTest;
+
+my $first = $ENV{SA_SEED} || 1;
+my $count = $ENV{SA_SEEDS} || ($ENV{SA_SEED} ? 1 : 300);
+my $round_size = $ENV{SA_ROUND} || 50;
+my @memories = ('64kB', '64MB');
+my %seen = map { $_ => 0 } qw(null_time future failed filtered late late_windows accepted);
+my $comparisons = 0;
+
+my $node = make_node('same_log', conf => <<'CONF');
+autovacuum = off
+max_worker_processes = 120
+stream_agg.max_streams = 100
+max_locks_per_transaction = 512
+CONF
+$node->start;
+$node->safe_psql('postgres', "CREATE EXTENSION stream_agg;\n" . StreamAggOracle::prelude());
+my @states = ('heap', 'unlogged');
+@states = ('heap') if !defined try_query($node, <<'SQL');
+BEGIN;
+CREATE FOREIGN TABLE s (ts timestamptz) SERVER stream_staged OPTIONS (event_time 'ts', watermark '0');
+CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, stream_agg.state = 'unlogged') AS
+	SELECT window_start, count(*) FROM s, tumble(ts, '1 hour') GROUP BY window_start;
+ROLLBACK;
+SQL
+note "state: @states";
+
+sub use_memory
+{
+	my ($memory) = @_;
+	$node->safe_psql('postgres', "ALTER SYSTEM SET stream_agg.state_memory = '$memory'");
+	$node->reload;
+	return;
+}
+
+# All that is to be the same, of every view: by name, what, a text.
+sub take_prints
+{
+	my (@views) = @_;
+	my %prints;
+	my $counters = join(', ', map { qq("$_") } 'read', 'skipped', 'tombstone', 'malformed', 'duplicate', sort keys %seen);
+	my $sql = "SET timezone = 'UTC';\n" . <<"SQL";
+SELECT view, 'counters', ROW(status, message, watermark, $counters) FROM stream_agg.views;
+SELECT view, 'places', array_agg(ROW(topic, partition, position, running_max, watermark) ORDER BY topic, partition)
+	FROM stream_agg.partitions GROUP BY view;
+SELECT view, 'letters', count(*) || ' ' || md5(string_agg(
+	ROW(reason, topic, partition, position, event_time, message, event, key, payload)::text, E'\\n' ORDER BY position, reason))
+	FROM stream_agg.dead_letters WHERE view IS NOT NULL GROUP BY view;
+SQL
+	$sql .= "SELECT '$_->{name}', 'rows', count(*) || ' ' || coalesce(md5(string_agg(whole_row::text, E'\\n' ORDER BY whole_row::text"
+	  . " COLLATE \"C\")), '') FROM $_->{name} whole_row;\n"
+	  for @views;
+	my $out = run_script($node, 'prints', $sql);
+	return undef unless defined $out;
+	for my $line (split /\n/, $out)
+	{
+		my ($name, $what, $text) = split /\|/, $line, 3;
+		$prints{$name}{$what} = $text;
+	}
+	return \%prints;
+}
+
+# Counts what there was, so that we see that there was something.
+sub note_seen
+{
+	my ($names) = @_;
+	my @columns = sort keys %seen;
+	my $sums = $node->safe_psql('postgres', 'SELECT ' . join(', ', map { qq(sum("$_")) } @columns)
+		  . ' FROM stream_agg.views WHERE view::text IN (' . join(', ', map { "'$_'" } @$names) . ')');
+	my @sums = split /\|/, $sums;
+	$seen{ $columns[$_] } += $sums[$_] for 0 .. $#columns;
+	return;
+}
+
+sub compare_variants
+{
+	my ($seed, $prints) = @_;
+	for my $query (@{ $seed->{queries} })
+	{
+		my $reference = $prints->{ $query->{name} };
+		note_failure($seed, "no rows of $query->{name}") unless defined $reference->{rows};
+		for my $variant (@{ $query->{variants} })
+		{
+			my $name = $variant->{name};
+			$comparisons++;
+			for my $what (qw(counters places letters rows))
+			{
+				my ($got, $wanted) = map { $_->{$what} // 'none' } $prints->{$name}, $reference;
+				next if $got eq $wanted;
+				note_failure($seed, "$what of $name: $got\n$what of $query->{name}: $wanted\n" . difference($query->{name}, $name));
+			}
+		}
+	}
+	return;
+}
+
+sub difference
+{
+	my ($reference, $name) = @_;
+	my $rows = sub { return "SELECT whole_row::text FROM $_[0] whole_row" };
+	my $letters = sub {
+		return "SELECT ROW(reason, position, message, event)::text FROM stream_agg.dead_letters WHERE view = '$_[0]'::regclass";
+	};
+	return join("\n", map {
+		my $of = $_;
+		try_query($node, "SELECT 'missing', x.* FROM (" . $of->($reference) . ' EXCEPT ALL ' . $of->($name) . ') x UNION ALL '
+			  . "SELECT 'extra', x.* FROM (" . $of->($name) . ' EXCEPT ALL ' . $of->($reference) . ') x LIMIT 10') // 'unknown'
+	} $rows, $letters);
+}
+
+# The views that read everything at once, and the stream's dead letters, against SQL.
+sub compare_with_oracle
+{
+	my (@seeds) = @_;
+	my %by_name;
+	my $sql = "SET timezone = 'UTC';\n";
+	for my $seed (@seeds)
+	{
+		for my $query (grep { !$_->{no_oracle} } @{ $seed->{queries} })
+		{
+			$by_name{ $query->{name} } = $seed;
+			$sql .= StreamAggOracle::check($seed, $query, 1);
+		}
+		$by_name{ $seed->{stream} } = $seed;
+		$sql .= StreamAggOracle::check_letters($seed);
+		next unless $seed->{twin};
+		$by_name{ $seed->{twin} } = $seed;
+		$sql .= StreamAggOracle::check_letters({ %$seed, stream => $seed->{twin} });
+	}
+	my $out = run_script($node, 'oracle', $sql);
+	for my $line (split /\n/, $out // 'the comparison failed')
+	{
+		my ($name) = split /\|/, $line;
+		note_failure($by_name{$name} || $seeds[0], "not the batch answer: $line");
+	}
+	return;
+}
+
+# ---- a round: many seeds, from CREATE to DROP
+
+# All have been fed; now everybody reads to the end, and those that have waited begin.
+sub finish
+{
+	my ($memory, @seeds) = @_;
+	my @queries = map { @{ $_->{queries} } } @seeds;
+	my $run = sub { return join('', map { "CALL stream_agg.run('$_->{name}', '60 s');\n" } @_) };
+	run_script($node, 'run', $run->(map { @{ $_->{variants} } } @queries)) // return undef;
+	use_memory($memory);
+	run_script($node, 'run_at_once',
+		join('', map { "SELECT stream_agg.resume('$_->{name}');\n" } @queries) . $run->(@queries)) // return undef;
+	note_seen([ map { $_->{name} } @queries ]);
+	return take_prints(map { ($_, @{ $_->{variants} }) } @queries);
+}
+
+sub run_round
+{
+	my ($round, @numbers) = @_;
+	my @seeds = map { StreamAggOracle::generate_variants($_, "r$round", \@states) } @numbers;
+	my $prints;
+	srand($numbers[0] * 7919);
+	use_memory($memories[ $round % 2 ]);
+	if (!defined run_script($node, "setup_$round",
+			"SET client_min_messages = error;\nCREATE SCHEMA r$round;\n" . join('', map { $_->{setup} } @seeds)))
+	{
+		note_failure($_, 'its round was not set up') for @seeds;
+	}
+	else
+	{
+		my $crashes = feed($node, "feed_$round", \@seeds,
+			hurts => [ 'kill_worker', StreamAggOracle::pick('stop', 'kill_child'), ('terminate') x 4, ('terminate_all') x 2 ]);
+		finish_prepared($node);    # none, unless feeding has failed
+		$prints = finish($memories[ ($round + 1) % 2 ], @seeds) if defined $crashes;
+		if ($prints)
+		{
+			cmp_ok($crashes, '>=', 1, "round $round: $crashes crashes") if @numbers > 5;
+			compare_variants($_, $prints) for @seeds;
+			compare_with_oracle(@seeds);
+		}
+		else
+		{
+			note_failure($_, 'its round did not come to the end') for @seeds;
+		}
+	}
+	for my $seed (@seeds)
+	{
+		my @wrong = failures_of($seed);
+		ok(!@wrong, "seed $seed->{number}: $seed->{events} events, " . scalar(@{ $seed->{queries} }) . ' queries')
+		  or diag "SA_SEED=$seed->{number}\n$seed->{setup}" . join("\n", @wrong);
+	}
+	drop_round($node, $round);
+	return;
+}
+
+my @numbers = ($first .. $first + $count - 1);
+for (my $round = 1; @numbers; $round++)
+{
+	run_round($round, splice(@numbers, 0, $round_size));
+}
+cmp_ok($comparisons, '>=', 3 * $count, "$comparisons comparisons");
+if ($count >= 100)
+{
+	cmp_ok($seen{$_}, '>', 0, "$_: $seen{$_}") for sort keys %seen;
+}
+my @crashes = unexpected_crashes($node);
+is(scalar(@crashes), 0, 'no crash but those we made') or diag join("\n", @crashes);
+$node->stop;
+done_testing();
