@@ -511,7 +511,7 @@ sub create_stream
 	return "CREATE FOREIGN TABLE $name $columns SERVER stream_staged" . ($options ? " OPTIONS ($options)" : '') . ";\n";
 }
 
-# Random views over one stream.
+# Random views over one staged stream.
 sub generate
 {
 	my ($number, $schema) = @_;
@@ -553,9 +553,30 @@ sub random_variant
 		trigger => pick('manual', 'manual', 'immediate', 'immediate', '50 ms', '1 second'));
 }
 
-# The first view of a query waits until everything is fed and then reads it at once; the others, {views} of
-# the seed, read as it comes.  With a twin, a stream with the same records, one view has a stream to itself.
-# states: the values of the option that the others may have.
+# Several views of each query of the seed.  The first waits until everything is fed and then reads it at once; the
+# others, {views} of the seed, read as it comes.  With a twin, a stream with the same records, one view has a stream
+# to itself.  states: the values of the option that the others may have.
+sub add_variants
+{
+	my ($seed, $states, $twin_setup) = @_;
+	my @queries = @{ $seed->{queries} };
+	my @sizes = ([ 1, 2, 3, 5, 7, 7 ], [ 20, 50, 100 ], [ 7, 300, 100000 ]);
+	for my $query (@queries)
+	{
+		$query->{options} = { max_batch_rows => 100000, state => 'heap', trigger => 'manual' };
+		$query->{variants} = [ map { random_variant($query, "$query->{name}_$_", $states, @{ $sizes[ $_ - 1 ] }) } 1 .. 3 ];
+		push @{ $seed->{views} }, @{ $query->{variants} };
+		$seed->{setup} .= join('', map { create_view($_, $seed) } $query, @{ $query->{variants} })
+		  . "SELECT stream_agg.pause('$query->{name}');\n";
+	}
+	return unless $seed->{twin};
+	my $alone = random_variant($queries[0], "$queries[0]{name}_alone", $states, 3, 20, 100000);
+	push @{ $queries[0]{variants} }, $alone;
+	$seed->{setup} .= $twin_setup . create_view($alone, { %$seed, stream => $seed->{twin} });
+	return;
+}
+
+# Over a staged stream.
 sub generate_variants
 {
 	my ($number, $schema, $states) = @_;
@@ -564,24 +585,59 @@ sub generate_variants
 	push @queries, make_view("$seed->{name}_$_", $seed) for 1 .. pick(1, 1, 2);
 	add_failing_fold($queries[-1]) if chance(0.2);
 	$seed->{queries} = \@queries;
-	for my $query (@queries)
-	{
-		$query->{options} = { max_batch_rows => 100000, state => 'heap', trigger => 'manual' };
-		my @sizes = ([ 1, 2, 3, 5, 7, 7 ], [ 20, 50, 100 ], [ 7, 300, 100000 ]);
-		$query->{variants} = [ map { random_variant($query, "$query->{name}_$_", $states, @{ $sizes[ $_ - 1 ] }) } 1 .. 3 ];
-		push @{ $seed->{views} }, @{ $query->{variants} };
-		$seed->{setup} .= join('', map { create_view($_, $seed) } $query, @{ $query->{variants} })
-		  . "SELECT stream_agg.pause('$query->{name}');\n";
-	}
-	if ($seed->{ordered} && chance(0.3))
-	{
-		my $alone = random_variant($queries[0], "$queries[0]{name}_alone", $states, 3, 20, 100000);
-		push @{ $queries[0]{variants} }, $alone;
-		$seed->{twin} = "$schema.t$number";
-		$seed->{setup} .= $seed->{twin_setup} . create_view($alone, { %$seed, stream => $seed->{twin} });
-	}
+	$seed->{twin} = "$schema.t$number" if $seed->{ordered} && chance(0.3);
+	add_variants($seed, $states, $seed->{twin_setup});
 	$seed->{events} = 30 + floor(rand(120));
 	$seed->{steps} = [ make_steps($seed, make_events($seed->{events}, $seed->{bad}, $seed->{not_null})) ];
+	return $seed;
+}
+
+# ---- the same over a topic
+
+# What depends on the order within each partition, and what depends on none.
+my @topic_queries = (
+	{ mode => 'append', targets => [ 'k', 'window_start', 'count(*) AS n', 'avg(v) AS v', 'max(id) AS id' ],
+		group => [ 'k', 'window_start' ], window => { call => "tumble(ts, '10 seconds')" } },
+	{ mode => 'update', targets => [ 'part', 'window_start', 'window_end', 'append_id(id) AS ids', 'narrow_sum(v * 19000000) AS ns' ],
+		group => [ 'part', 'window_start', 'window_end' ], window => { call => "hop(ts, '20 seconds', '5 seconds')" } },
+	{ mode => 'update', targets => [ 'part', 'k', 'append_id(id) AS ids', 'sum(v / 7.0::float8) AS v' ], group => [ 'part', 'k' ],
+		where => '100 / v <> 3' },
+	{ mode => 'append', targets => [ 'id', 'ts', 'part', '100 / v AS w' ] });
+
+# Values of records, per partition, in their order.
+sub topic_records
+{
+	my ($partitions, $count) = @_;
+	my $id = 0;
+	return map {
+		my $at = 1_704_067_200_000;
+		my $step = pick(20, 200, 1500);
+		my $stray = pick(0, 5_000, 30_000);
+		[ map {
+			my $ts = chance(0.02) ? 'null' : chance(0.01) ? 7_000_000_000_000 : ($at += floor(rand($step))) - floor(rand($stray + 1));
+			my $value = sprintf('{"id":%d,"ts":%s,"k":%d,"v":%d}', ++$id, $ts, floor(rand(3)), floor(rand(120)) - 10);
+			chance(0.02) ? pick('{', '{"ts":1}', "{\"id\":$id,\"v\":\"x\"}") : $value;
+		} 1 .. floor($count / $partitions) ]
+	} 1 .. $partitions;
+}
+
+# server: the name of a Kafka server.  Its records are in {records}, by partition.
+sub generate_topic
+{
+	my ($number, $schema, $states, $server) = @_;
+	srand($number * 31);
+	my $partitions = pick(1, 2, 3);
+	my $name = "$schema.k$number";
+	my $create = sub {
+		return "CREATE FOREIGN TABLE $_[0] (id bigint NOT NULL, ts timestamptz OPTIONS (timestamp_format 'epoch_ms'), k int, v int,"
+		  . " part int OPTIONS (metadata 'partition')) SERVER $server OPTIONS (topic 'same$number', event_time 'ts', watermark '10 s');\n";
+	};
+	my $seed = { number => "k$number", stream => $name, twin => "${name}_twin", topic => "same$number", setup => $create->($name) };
+	my $i = 0;
+	$seed->{queries} = [ map { { %$_, name => "${name}_" . ++$i, drop_late => chance(0.2) } } @topic_queries ];
+	add_variants($seed, $states, $create->($seed->{twin}));
+	$seed->{records} = [ topic_records($partitions, 300) ];
+	$seed->{events} = map { @$_ } @{ $seed->{records} };
 	return $seed;
 }
 

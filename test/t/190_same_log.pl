@@ -5,7 +5,8 @@
 # alone on a stream of its own with the same records.  All read while the records come, through crashes, with little
 # memory in some rounds.  The first view of each query reads everything at once in the end, in peace, and with
 # the other amount of memory.  All of a query must agree on every row, every counter, every place and watermark, and
-# every dead letter; and the first one with the batch answer, where SQL over a table can tell that.
+# every dead letter; and the first one with the batch answer, where SQL over a table can tell that.  In every
+# round there is a Kafka topic besides, of one to three partitions, where order counts within a partition only.
 #
 # 010_oracle.pl is about whether that answer is right, for more kinds of views over more events; this one is
 # about what it may not depend on.
@@ -17,10 +18,11 @@ use strict;
 use warnings;
 
 use FindBin;
-use lib "$FindBin::RealBin/../perl";
+use lib "$FindBin::RealBin/../perl", "$FindBin::RealBin/../kafka";
 use PostgreSQL::Test::Utils;
 use Test::More;
 
+use Kafka;
 use StreamAggFeed;
 use StreamAggOracle;
 use StreamAggTest;
@@ -49,6 +51,10 @@ CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, stream_agg.state = 'unlo
 ROLLBACK;
 SQL
 note "state: @states";
+my $kafka = Kafka->new("$PostgreSQL::Test::Utils::tmp_check/kafka", rig => 'mock');
+$kafka->start;
+$node->safe_psql('postgres', "CREATE SERVER k FOREIGN DATA WRAPPER stream_agg OPTIONS (type 'kafka', bootstrap_servers '"
+	  . $kafka->bootstrap . "')");
 
 sub use_memory
 {
@@ -69,7 +75,7 @@ SELECT view, 'counters', ROW(status, message, watermark, $counters) FROM stream_
 SELECT view, 'places', array_agg(ROW(topic, partition, position, running_max, watermark) ORDER BY topic, partition)
 	FROM stream_agg.partitions GROUP BY view;
 SELECT view, 'letters', count(*) || ' ' || md5(string_agg(
-	ROW(reason, topic, partition, position, event_time, message, event, key, payload)::text, E'\\n' ORDER BY position, reason))
+	ROW(reason, topic, partition, position, event_time, message, event, key, payload)::text, E'\\n' ORDER BY topic, partition, position, reason))
 	FROM stream_agg.dead_letters WHERE view IS NOT NULL GROUP BY view;
 SQL
 	$sql .= "SELECT '$_->{name}', 'rows', count(*) || ' ' || coalesce(md5(string_agg(whole_row::text, E'\\n' ORDER BY whole_row::text"
@@ -124,13 +130,24 @@ sub difference
 	my ($reference, $name) = @_;
 	my $rows = sub { return "SELECT whole_row::text FROM $_[0] whole_row" };
 	my $letters = sub {
-		return "SELECT ROW(reason, position, message, event)::text FROM stream_agg.dead_letters WHERE view = '$_[0]'::regclass";
+		return "SELECT ROW(reason, partition, position, message, event)::text FROM stream_agg.dead_letters WHERE view = '$_[0]'::regclass";
 	};
 	return join("\n", map {
 		my $of = $_;
 		try_query($node, "SELECT 'missing', x.* FROM (" . $of->($reference) . ' EXCEPT ALL ' . $of->($name) . ') x UNION ALL '
 			  . "SELECT 'extra', x.* FROM (" . $of->($name) . ' EXCEPT ALL ' . $of->($reference) . ') x LIMIT 10') // 'unknown'
 	} $rows, $letters);
+}
+
+# The dead letters of two streams that read one topic.
+sub compare_stream_letters
+{
+	my ($seed) = @_;
+	my $letters = "SELECT count(*) || ' ' || md5(string_agg(ROW(reason, topic, partition, position, message, event, payload)::text, E'\\n'"
+	  . ' ORDER BY partition, position)) FROM stream_agg.dead_letters WHERE view IS NULL AND stream::text = ';
+	my ($one, $other) = map { $node->safe_psql('postgres', "$letters'$_'") } $seed->{stream}, $seed->{twin};
+	note_failure($seed, "dead letters: $one, and of the twin $other") if $one ne $other || $one !~ /^[1-9]/;
+	return;
 }
 
 # The views that read everything at once, and the stream's dead letters, against SQL.
@@ -177,40 +194,56 @@ sub finish
 	return take_prints(map { ($_, @{ $_->{variants} }) } @queries);
 }
 
+# Sends the next few records of the topic; false when there are no more.
+sub send_some
+{
+	my ($topic) = @_;
+	my @left = grep { @{ $topic->{records}[$_] } } 0 .. $#{ $topic->{records} };
+	return 0 unless @left;
+	my $partition = $left[ rand @left ];
+	$kafka->produce_lines($topic->{topic}, $partition, [ splice(@{ $topic->{records}[$partition] }, 0, 1 + int(rand(20))) ]);
+	return 1;
+}
+
 sub run_round
 {
 	my ($round, @numbers) = @_;
+	my $topic = StreamAggOracle::generate_topic($numbers[0], "r$round", \@states, 'k');
 	my @seeds = map { StreamAggOracle::generate_variants($_, "r$round", \@states) } @numbers;
 	my $prints;
+	$kafka->create_topic($topic->{topic}, scalar @{ $topic->{records} });
 	srand($numbers[0] * 7919);
 	use_memory($memories[ $round % 2 ]);
 	if (!defined run_script($node, "setup_$round",
-			"SET client_min_messages = error;\nCREATE SCHEMA r$round;\n" . join('', map { $_->{setup} } @seeds)))
+			"SET client_min_messages = error;\nCREATE SCHEMA r$round;\n" . join('', map { $_->{setup} } @seeds, $topic)))
 	{
-		note_failure($_, 'its round was not set up') for @seeds;
+		note_failure($_, 'its round was not set up') for @seeds, $topic;
 	}
 	else
 	{
 		my $crashes = feed($node, "feed_$round", \@seeds,
-			hurts => [ 'kill_worker', StreamAggOracle::pick('stop', 'kill_child'), ('terminate') x 4, ('terminate_all') x 2 ]);
+			hurts => [ 'kill_worker', StreamAggOracle::pick('stop', 'kill_child'), ('terminate') x 4, ('terminate_all') x 2 ],
+			watch => sub { send_some($topic) if rand() < 0.1 });
 		finish_prepared($node);    # none, unless feeding has failed
-		$prints = finish($memories[ ($round + 1) % 2 ], @seeds) if defined $crashes;
+		while (send_some($topic)) { }
+		$prints = finish($memories[ ($round + 1) % 2 ], @seeds, $topic) if defined $crashes;
 		if ($prints)
 		{
 			cmp_ok($crashes, '>=', 1, "round $round: $crashes crashes") if @numbers > 5;
-			compare_variants($_, $prints) for @seeds;
+			compare_variants($_, $prints) for @seeds, $topic;
+			compare_stream_letters($topic);
 			compare_with_oracle(@seeds);
 		}
 		else
 		{
-			note_failure($_, 'its round did not come to the end') for @seeds;
+			note_failure($_, 'its round did not come to the end') for @seeds, $topic;
 		}
 	}
-	for my $seed (@seeds)
+	for my $seed (@seeds, $topic)
 	{
 		my @wrong = failures_of($seed);
 		ok(!@wrong, "seed $seed->{number}: $seed->{events} events, " . scalar(@{ $seed->{queries} }) . ' queries')
-		  or diag "SA_SEED=$seed->{number}\n$seed->{setup}" . join("\n", @wrong);
+		  or diag 'SA_SEED=' . $seed->{number} =~ s/\D//r . "\n$seed->{setup}" . join("\n", @wrong);
 	}
 	drop_round($node, $round);
 	return;
