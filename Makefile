@@ -8,6 +8,7 @@
 #   make test-all        the tests on every PostgreSQL that is supported, as root
 #   make test-assert     the tests on a PostgreSQL with assertions
 #   make test-upgrade    pg_upgrade of a live installation to every newer PostgreSQL, as root
+#   make torture ARGS="-t SECONDS -s SEED"         crashes at every point, for long
 #   make demo-kafka | bench-kafka                  with a throw-away Kafka broker beside it
 #   make soak-day        24 simulated hours of windows, in which nothing but results may grow
 #   make bench-recovery  restarts with a million open groups, and what state costs
@@ -41,8 +42,14 @@ PG_CFLAGS += -fsanitize=$(SANITIZE) -fno-sanitize-recover=all
 SHLIB_LINK += -fsanitize=$(SANITIZE)
 endif
 
+# FAULTS=1: with fault points (src/fault.h), which tests have processes fail at.
+FAULTS ?= 0
+
 # -MMD: an object is rebuilt when a header that it includes changed.
 PG_CPPFLAGS = -I$(srcdir)/src -MMD -MP
+ifeq ($(FAULTS),1)
+PG_CPPFLAGS += -DSA_FAULTS
+endif
 
 # Only the Kafka source needs librdkafka.
 ifneq ($(wildcard src/source_kafka.c src/*rdkafka*.c),)
@@ -57,9 +64,9 @@ ifneq ($(and $(PGXS),$(wildcard $(PGXS))),)
 include $(PGXS)
 
 # Objects built for another server are no use: all depend on a file that changes with the server.
-build_id := $(shell $(PG_CONFIG) --version) $(shell $(PG_CONFIG) --includedir-server) $(SANITIZE)
-ifneq ($(build_id),$(shell cat .build-id 2>/dev/null))
-$(shell echo '$(build_id)' >.build-id)
+build_id := $(shell $(PG_CONFIG) --version) $(shell $(PG_CONFIG) --includedir-server) $(SANITIZE) $(if $(filter 1,$(FAULTS)),faults)
+ifneq ($(strip $(build_id)),$(shell cat .build-id 2>/dev/null))
+$(shell echo '$(strip $(build_id))' >.build-id)
 endif
 $(OBJS): .build-id
 -include $(wildcard src/*.d)
@@ -87,13 +94,14 @@ soak-day: ARGS = tap
 soak-day: export ONLY = 060_bloat
 soak-day: export SA_ONLY = hours
 soak-day: export SA_HOURS = 24
+torture: script = test/torture.sh
 test-pg: script = test/pg_regress_suite.sh
 test-valgrind: script = test/valgrind.sh
 fuzz-syntax: script = test/fuzz_syntax.sh
 test-all: script = test/versions/run.sh
 test-assert: script = test/assert.sh
 test-upgrade: script = test/versions/upgrade.sh
-targets = demo demo-kafka test bench bench-kafka bench-recovery soak soak-day test-pg test-valgrind test-all test-assert test-upgrade fuzz-syntax
+targets = demo demo-kafka test bench bench-kafka bench-recovery soak soak-day torture test-pg test-valgrind test-all test-assert test-upgrade fuzz-syntax
 $(targets):
 	@PG_CONFIG='$(PG_CONFIG)' bash $(script) $(ARGS)
 

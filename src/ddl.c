@@ -27,6 +27,7 @@
 #include "ddl_stream.h"
 #include "ddl_view.h"
 #include "deadletter.h"
+#include "fault.h"
 #include "slot.h"
 
 static ProcessUtility_hook_type prev_process_utility = NULL;
@@ -96,6 +97,7 @@ relation_dropped(Oid relid)
 		sa_deadletter_delete(config->stream, relid);
 		sa_catalog_delete_view(relid);
 		sa_slot_want_at_commit(config->stream);
+		SA_FAULT("drop", relid);
 	}
 	else if (relkind == RELKIND_FOREIGN_TABLE && sa_option_is_stream(relid))
 		sa_catalog_forget_stream(relid);

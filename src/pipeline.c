@@ -30,6 +30,7 @@
 #include "clock.h"
 #include "commit.h"
 #include "deadletter.h"
+#include "fault.h"
 #include "owner.h"
 #include "pipeline.h"
 #include "rebuild.h"
@@ -320,8 +321,10 @@ fold_block(Part *part)
 		Datum	   *row = part->values + i * ncolumns;
 		bool	   *nulls = part->nulls + i * ncolumns;
 
-		if (windows[i])
-			sa_state_advance(state, windows[i], sa_state_group(state, windows[i], hashes[i], row, nulls), row, nulls);
+		if (windows[i] == NULL)
+			continue;
+		SA_FAULT("fold", part->view->config->view);
+		sa_state_advance(state, windows[i], sa_state_group(state, windows[i], hashes[i], row, nulls), row, nulls);
 	}
 	part->nrows = 0;
 	MemoryContextSwitchTo(old);
@@ -379,6 +382,7 @@ take_row(TupleTableSlot *row, void *arg)
 	int			ordinal = sa_batch_tid_to_ordinal((ItemPointer) DatumGetPointer(row->tts_values[SA_CTID_COLUMN - 1]));
 	MemoryContext old = MemoryContextSwitchTo(part->row_cxt);
 
+	SA_FAULT("query", part->view->config->view);
 	if (part->view->query->hop_count > 0)
 		gather_hops(part, ordinal, row);
 	else if (!part->view->query->transform)
@@ -513,6 +517,7 @@ close_windows(SaView *view, TimestampTz watermark)
 	{
 		SaWindow   *window = lfirst(lc);
 
+		SA_FAULT("close_window", view->config->view);
 		if (view->options.output_mode == SA_APPEND)
 		{
 			int			n;
@@ -537,6 +542,7 @@ write_results(SaView *view, TimestampTz watermark)
 		sa_result_write_groups(view->result, view->state, touched, n);
 	close_windows(view, watermark);
 	sa_result_end(view->result);
+	SA_FAULT("state_write", view->config->view);
 	sa_state_write(view->state);
 }
 

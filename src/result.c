@@ -30,6 +30,7 @@
 #include "utils/snapmgr.h"
 
 #include "compat.h"
+#include "fault.h"
 #include "result.h"
 
 #define INSERT_ROWS 1000		/* rows of one multi-insert */
@@ -365,6 +366,7 @@ flush_inserts(SaResult *result)
 
 		if (result->insert_groups[i])
 			result->insert_groups[i]->result_tid = slot->tts_tid;
+		SA_FAULT("result_write", result->relid);
 		ResetPerTupleExprContext(result->estate);
 		insert_triggers_and_indexes(result, slot);
 		ExecClearTuple(slot);
@@ -553,6 +555,7 @@ write_changed(SaResult *result, SaState *state, SaTouched **changed, int n)
 		if (block != last && result->is_heap)
 			prune_page(result, changed, i, n);
 		last = block;
+		SA_FAULT("result_write", result->relid);
 		if (project_group(result, state, changed[i]))
 			update_row(result, changed[i]);
 		else

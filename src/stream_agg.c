@@ -10,6 +10,7 @@
 
 #include "ddl.h"
 #include "deadletter.h"
+#include "fault.h"
 #include "grammar.h"
 #include "launcher.h"
 #include "pipeline.h"
@@ -25,6 +26,7 @@ void		_PG_init(void);
 void
 _PG_init(void)
 {
+	sa_fault_init();
 	sa_slot_init();
 	sa_stats_init();
 	sa_staged_init();

@@ -46,6 +46,7 @@
 #include "commit.h"
 #include "compat.h"
 #include "deadletter.h"
+#include "fault.h"
 #include "owner.h"
 #include "pipeline.h"
 #include "rebuild.h"
@@ -216,6 +217,7 @@ start_up(Worker *worker, int index)
 	worker->target_cxt = AllocSetContextCreate(worker->cxt, "stream_agg target", ALLOCSET_SMALL_SIZES);
 	worker->batch_cxt = AllocSetContextCreate(worker->cxt, "stream_agg turn", ALLOCSET_DEFAULT_SIZES);
 	worker->woken = true;
+	SA_FAULT("start_worker", worker->stream);
 }
 
 /* --- transactions --- */
@@ -374,6 +376,7 @@ resolve_start(Worker *worker, SaView *view)
 		pos->watermark = DT_NOBEGIN;
 		positions = lappend(positions, pos);
 	}
+	SA_FAULT("start_view", view->config->view);
 	sa_commit_save(view->config->id, NIL, positions);
 	view->new_positions = positions;
 	return true;
@@ -623,6 +626,7 @@ read_batch(Worker *worker, SaView *leader)
 	from = source_positions(leader);
 	stops = leader->rebuild == NIL && stop_at_next_view(worker, leader, from);
 	worker->routine->read(worker->source, from, &limits, batch);
+	SA_FAULT("fetch", worker->stream);
 	if (stops)
 		batch->at_end = false;	/* there is more where the other view stands */
 	if (stops && has_come_to_stop(batch, from))
@@ -985,7 +989,9 @@ turn(Worker *worker, List *views)
 	if (!batch->drained)
 		worker->woken = true;	/* the source will not tell again */
 	starved = !stop && sa_batch_read(batch) == 0 && batch->drained;
+	SA_FAULT("before_commit", worker->stream);
 	commit_transaction();
+	SA_FAULT("after_commit", worker->stream);
 	worker->routine->end_batch(worker->source, true);
 	report_views(worker, views);
 	note_request(worker, views);
@@ -1439,6 +1445,7 @@ release(Worker *worker)
 				positions = least_positions(positions, needed_positions(config->id));
 		}
 		worker->routine->release(worker->source, positions);
+		SA_FAULT("release", worker->stream);
 	}
 	commit_transaction();
 	worker->routine->end_batch(worker->source, true);

@@ -168,8 +168,12 @@ build_and_install() {
 # For builds against another server than that which the tree is built for.
 build_apart() {
     build=$scratch/build
+    copy_sources
+}
+copy_sources() {
     mkdir -p "$build"
     cp -r "$top"/src "$top"/Makefile "$top"/stream_agg* "$build/"
+    rm -f "$build"/src/*.[od] "$build"/*.so
 }
 
 # link_tree DIR: the directory as it is, entry by entry, without a stream_agg that was there.
@@ -186,19 +190,25 @@ link_tree() {
 
 # Makes the private installation and puts it first in PATH.
 make_stage() {
-    local bindir sharedir
     PG_CONFIG=$(command -v "$PG_CONFIG")    # not the private one, from here on
     export PG_CONFIG
+    stage=$scratch/stage
+    fill_stage
+    PATH="$stage$("$PG_CONFIG" --bindir):$PATH"
+    export PATH
+}
+
+# Builds in $build and installs into $stage.
+fill_stage() {
+    local bindir sharedir
     bindir=$("$PG_CONFIG" --bindir)
     sharedir=$("$PG_CONFIG" --sharedir)
-    stage=$scratch/stage
     mkdir -p "$stage$bindir"
     cp -p "$bindir"/* "$stage$bindir/"
     link_tree "$("$PG_CONFIG" --pkglibdir)"
     link_tree "$sharedir"
     link_tree "$sharedir/extension"
     logged build build_and_install
-    export PATH="$stage$bindir:$PATH"
 }
 
 # prepare: set-up, scratch directory, build, private installation.
