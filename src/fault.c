@@ -116,6 +116,7 @@ disarm(Fault *fault)
 	fault->state = FAULT_NONE;
 }
 
+/* In a backend, or in the postmaster as it starts. */
 static void
 arm(const char *point, const char *action, int pass, Oid relation)
 {
@@ -133,7 +134,6 @@ arm(const char *point, const char *action, int pass, Oid relation)
 	fault->state = FAULT_ARMED;
 	shared->narmed++;
 	LWLockRelease(shared->lock);
-	ConditionVariableBroadcast(&shared->wake);
 }
 
 /* stream_agg.faults = 'point=action, point=action@pass' */
@@ -294,6 +294,7 @@ sa_fault_arm(PG_FUNCTION_ARGS)
 	require_shared();
 	arm(text_to_cstring(PG_GETARG_TEXT_PP(0)), text_to_cstring(PG_GETARG_TEXT_PP(1)), PG_GETARG_INT32(2),
 		PG_GETARG_OID(3));
+	ConditionVariableBroadcast(&shared->wake);	/* who has waited at this point goes on */
 	PG_RETURN_VOID();
 }
 
