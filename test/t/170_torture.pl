@@ -334,7 +334,8 @@ sub start_epoch
 	$setup .= "CREATE TRIGGER note_read AFTER INSERT ON $_->{name}_order FOR EACH ROW EXECUTE FUNCTION public.note_read('$_->{log}');\n"
 	  for grep { $_->{order} } @{ $epoch->{streams} };
 	# Little memory for state in every other epoch, so that groups go out and come back.
-	sql("ALTER SYSTEM SET stream_agg.state_memory = '" . ($number % 2 ? '256MB' : '64kB') . "'");
+	$epoch->{spills} = $number % 2 == 0;
+	sql("ALTER SYSTEM SET stream_agg.state_memory = '" . ($epoch->{spills} ? '64kB' : '256MB') . "'");
 	$node->reload;
 	sql($setup);
 	$epoch->{first_views} = @{ $epoch->{views} };
@@ -502,53 +503,85 @@ sub kill_one
 	return $type || 1;
 }
 
-sub kill_postmaster
+# Until they are all gone the server could not be started again.
+sub kill_with_children
 {
 	my ($pid) = split /\n/, slurp_file($node->data_dir . '/postmaster.pid');
-	my @children = split ' ', slurp_file("/proc/$pid/task/$pid/children");
-	$node->kill9;
+	kill('STOP', $pid);    # no more of them
+	my @children = split ' ', eval { slurp_file("/proc/$pid/task/$pid/children") } // '';
+	kill('KILL', $pid);
 	wait_until('its children have left', sub { !grep { -d "/proc/$_" } $pid, @children });
+	return;
+}
+
+sub kill_postmaster
+{
+	kill_with_children();
+	$node->{_pid} = undef;
 	$node->start;
 	$servers++;
 	return 1;
 }
 
+# Killed once more in recovery, or when workers start.
+sub kill_starting
+{
+	stop_server('-W');
+	wait_until('there is a postmaster', sub { -s $node->data_dir . '/postmaster.pid' });
+	pause_a_moment(400_000);
+	return kill_postmaster();
+}
+
 sub stop_server
 {
+	my ($no_wait) = @_;
 	$node->stop('immediate');
-	$node->start;
+	if ($no_wait) { system_or_bail('pg_ctl', '-W', '-D', $node->data_dir, '-l', $node->logfile, 'start') }
+	else { $node->start }
 	$servers++;
 	return 1;
 }
 
 sub pause_a_moment { usleep(rand($_[0] || 200_000)); return }
 
-# Arms a point, has it passed, and sees that what is to happen there happens.
+sub log_since { return slurp_file($node->logfile, $_[0]) }
+
+# Arms a point, has it passed, and sees that what is to happen there happens. Options: of Faults::arm, and setting:
+# armed before the server starts, and only once.
 sub at_point
 {
 	my ($point, $action, $trigger, %options) = @_;
 	my $passes = $point =~ /^(query|fold|result_write)$/ ? 60 : $point =~ /^start|^drop/ ? 1 : 3;
-	my $before = checkpointer() or return;
-	Faults::arm($node, $point, $action, pass => 1 + int(rand($passes)), %options) or return;
+	my $pass = 1 + int(rand($passes));
+	my $log = -s $node->logfile;
+	if (delete $options{setting})
+	{
+		sql("ALTER SYSTEM SET stream_agg.faults = '$point=$action\@$pass'");
+		stop_server();
+	}
+	else
+	{
+		Faults::arm($node, $point, $action, pass => $pass, %options) or return;
+	}
 	$trigger->() if $trigger;
 	my $give_up = time + $patience;
-	my $state = await("$point is passed", sub {
-		my $now = checkpointer() // return 0;
-		return 'crashed' if $now ne $before;
-		my $s = Faults::state($node, $point);
-		return $s if $s eq 'fired' && $action !~ /kill|panic/ || $s eq 'waiting';
-		return time > $give_up && 'missed';
-	});
-	if ($state eq 'missed')
+	my $passed = await("$point is passed", sub { log_since($log) =~ /fault point "$point": $action/ || time > $give_up && 'missed' });
+	my $deadly = $action =~ /kill|panic/;
+	if ($deadly && $passed ne 'missed')
+	{
+		await('the server is up again', sub { log_since($log) =~ /fault point "$point".*ready to accept connections/s });
+		$servers++;
+	}
+	await('the server answers', sub { try('ALTER SYSTEM RESET stream_agg.faults') // return 0; return 1 });
+	wrong("$action at $point has crashed the server") if !$deadly && log_since($log) =~ /terminated by signal/;
+	if ($passed eq 'missed')
 	{
 		Faults::disarm($node);
 		$missed{$point}++;
 		return;
 	}
-	$servers++ if $state eq 'crashed';
-	wrong("$action at $point has crashed the server") if $state eq 'crashed' && $action !~ /kill|panic/;
-	return 1 if $state ne 'waiting';
-	my %hurts = (worker => sub { kill_one($a_worker) }, postmaster => \&kill_postmaster, stop => \&stop_server,
+	return $action if $action ne 'wait';
+	my %hurts = (worker => sub { kill_one($a_worker) }, postmaster => \&kill_postmaster, stop => sub { stop_server() },
 		terminate => sub { kill_one($a_worker, 'TERM') }, wake => sub { Faults::wake($node, $point) });
 	my $hurt = pick(sort keys %hurts);
 	$hurts{$hurt}->();
@@ -630,35 +663,21 @@ sub crash_checkpoint
 	return $done && $how;
 }
 
-# A point that is armed before the server starts, and only once.
-sub crash_at_start
-{
-	my $point = pick(qw(start_worker fetch fold before_commit));
-	my $log = -s $node->logfile;
-	sql("ALTER SYSTEM SET stream_agg.faults = '$point=kill'");
-	stop_server();
-	await("$point is passed", sub { slurp_file($node->logfile, $log) =~ /fault point "$point": kill/ });
-	await('the server is up again', sub { try('ALTER SYSTEM RESET stream_agg.faults') // return 0; return 1 });
-	$servers++;
-	return $point;
-}
-
 sub start_point
 {
 	my ($point, $action) = @_;
 	return at_point($point, $action, sub { terminate_workers($node) }) if $point eq 'start_worker';
-	my $view;
-	my $done = at_point($point, $action, sub { $view = add_view() });
-	return $done;
+	return at_point($point, $action, \&add_view);
 }
 
 my %kinds = (
 	'kill worker' => sub { pause_a_moment(); kill_one($a_worker) },
 	'kill postmaster' => sub { pause_a_moment(); kill_postmaster() },
+	'kill at start' => sub { pause_a_moment(); kill_starting() },
 	'kill another' => sub { pause_a_moment(); kill_one($a_process) },
 	'stop immediate' => sub { pause_a_moment(); stop_server() },
 	'terminate worker' => sub { pause_a_moment(); kill_one($a_worker, 'TERM') },
-	'at start' => \&crash_at_start,
+	'at start' => sub { my $point = pick(qw(start_worker fetch fold before_commit)); at_point($point, 'kill', undef, setting => 1) && $point },
 	'checkpoint' => \&crash_checkpoint,
 	'drop, any time' => sub { crash_drop('any time') });
 
@@ -682,9 +701,10 @@ sub crash
 	my $done = !$action ? $kinds{$kind}->()
 	  : $kind eq 'drop' ? crash_drop($action)
 	  : $kind =~ /^start/ ? start_point($kind, $action)
+	  : $kind eq 'rebuild' ? at_point($kind, $action, undef, setting => 1)
 	  : at_point($kind, $action, undef, any_relation($kind));
 	return if !$done;
-	my $what = $action ? "$kind: " . ($done =~ /\D/ ? $done : $action) : $done =~ /\D/ ? "$kind ($done)" : $kind;
+	my $what = $action ? "$kind: $done" : $done =~ /\D/ ? "$kind ($done)" : $kind;
 	$crashes{$what}++;
 	$crashes++;
 	$epoch->{crashes}++;
@@ -723,6 +743,7 @@ sub torture
 	{
 		my ($kind, $action) = @{ shift @deck };
 		@deck = make_deck() if !@deck;
+		next if $kind eq 'spill' && !$epoch->{spills};
 		crash($kind, $action) or next;
 		my $at_rest = $epoch->{crashes} % $drain_crashes == 0;
 		next if !$at_rest && chance(0.25);    # the next crash comes at once
