@@ -511,6 +511,8 @@ my $a_worker = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'stream_ag
 my $a_process = "SELECT pid, backend_type FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type IN ('checkpointer',"
   . " 'background writer', 'walwriter', 'client backend', 'stream_agg launcher', 'stream_agg probe', 'autovacuum launcher', 'autovacuum worker') ORDER BY random() LIMIT 1";
 
+sub log_since { return slurp_file($node->logfile, $_[0]) }
+
 sub kill_one
 {
 	my ($query, $sig) = @_;
@@ -544,8 +546,10 @@ sub kill_postmaster
 # Killed once more in recovery, or when workers start.
 sub kill_starting
 {
+	my $log = -s $node->logfile;
 	stop_server('-W');
-	wait_until('there is a postmaster', sub { -s $node->data_dir . '/postmaster.pid' });
+	# Killed before, it might leave lock files that nobody dares to remove.
+	wait_until('the server has its lock files', sub { log_since($log) =~ /listening on Unix socket/ });
 	pause_a_moment(400_000);
 	return kill_postmaster();
 }
@@ -561,8 +565,6 @@ sub stop_server
 }
 
 sub pause_a_moment { usleep(rand($_[0] || 200_000)); return }
-
-sub log_since { return slurp_file($node->logfile, $_[0]) }
 
 # Arms a point, has it passed, and sees that what is to happen there happens. Options: of Faults::arm, and setting:
 # armed before the server starts, and only once.
