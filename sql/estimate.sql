@@ -52,11 +52,13 @@ SELECT groups BETWEEN 900 AND 1100 AS near, basis FROM pg_temp.estimate('SELECT 
 -- One moment of a window.
 SELECT * FROM pg_temp.estimate($$SELECT k, window_start, count(*) FROM r, tumble(at, '1 hour') GROUP BY 1, 2$$, '0', 1);
 
--- A view, by what it holds.
+-- A view, by what it holds; before it is there for its worker, nothing.
+BEGIN;
 CREATE MATERIALIZED VIEW "per Hour" WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS
 	SELECT k, window_start, count(*) AS n, avg(v) AS mean FROM s, tumble(at, '1 hour') GROUP BY k, window_start;
 SELECT * FROM pg_temp.estimate('"per Hour"');
 SELECT groups, windows, state_bytes, oldest_window_end FROM stream_agg.views;
+COMMIT;
 CALL stream_agg.run('s');
 SELECT * FROM pg_temp.estimate('"per Hour"');
 SELECT * FROM pg_temp.estimate('public."per Hour"', '10 hours');

@@ -16,7 +16,6 @@
  *		close_window	a window is about to be emitted and forgotten (view)
  *		result_write	a row is changed in the result table, or new there and not in its indexes yet (view)
  *		state_write		results are written, the state log is not (view)
- *		spill			groups are going out of memory (view)
  *		rebuild			a batch is read again to rebuild state (view)
  * and by whoever drops a view:
  *		drop			what belongs to it is gone from the catalogs, not committed yet (view)

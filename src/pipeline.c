@@ -1188,6 +1188,7 @@ sa_pipeline_rebuild(SaView *view, SaBatch *batch)
 
 	for (int i = 0; i < batch->npartitions; i++)
 		view->incomplete |= batch->partitions[i].loss == SA_LOSS_PASSED;
+	SA_FAULT("rebuild", view->config->view);
 	init_part(&part, view, batch, RUN_REBUILD, view->rebuild);
 	exclude_failed(&part);
 	ok = run_excluding_offenders(&part);

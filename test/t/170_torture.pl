@@ -57,7 +57,7 @@ $node->safe_psql('postgres', "CREATE EXTENSION stream_agg;\n" . StreamAggOracle:
 Faults::prepare($node);
 prepare_feeding();
 my $unlogged = accepts_unlogged();
-push @points, qw(rebuild spill) if $unlogged;
+push @points, 'rebuild' if $unlogged;
 @points = grep { my $point = $_; grep { $_ eq $point } @only } @points if @only;
 
 my $start = time;
@@ -613,7 +613,7 @@ sub at_point
 sub any_relation
 {
 	my ($point) = @_;
-	return () if $point =~ /fetch|commit|release|start|rebuild|spill/ || chance(0.6);
+	return () if $point =~ /fetch|commit|release|start|rebuild/ || chance(0.6);
 	my @views = grep { $point eq 'close_window' ? $_->{window} : $point =~ /fold|state/ ? $_->{group} : 1 } @{ $epoch->{views} };
 	return (relation => pick(@views)->{name});
 }
@@ -763,7 +763,6 @@ sub torture
 	{
 		my ($kind, $action) = @{ shift @deck };
 		@deck = make_deck() if !@deck;
-		next if $kind eq 'spill' && !$epoch->{spills};
 		crash($kind, $action) or next;
 		my $at_rest = $epoch->{crashes} % $drain_crashes == 0;
 		next if !$at_rest && chance(0.25);    # the next crash comes at once
