@@ -452,7 +452,7 @@ sub drain
 
 # ---- waiting
 
-sub checkpointer { return try("SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'") }
+sub log_since { return slurp_file($node->logfile, $_[0]) }
 
 sub await
 {
@@ -460,10 +460,12 @@ sub await
 	return wait_until($what, sub { keep_feeding(); return $code->() }, $timeout || 120);
 }
 
+# It was up until the log was so long.
 sub await_restart
 {
-	my ($before) = @_;
-	await('the server is up again', sub { my $now = checkpointer(); return $now && $now ne $before });
+	my ($log, $after) = @_;
+	$after //= '';
+	await('the server is up again', sub { log_since($log) =~ /$after.*ready to accept connections/s });
 	$servers++;
 	return;
 }
@@ -487,16 +489,26 @@ sub mend
 	return;
 }
 
-# Every view of every stream reads on.
+# Every view of every stream reads on. The server itself waits, for a while and then for a longer one, for psql costs
+# more than all that it is to wait for.
 sub wait_going
 {
-	my $before = await('views can be looked at', \&look);
+	my $wait = 1;
 	my $ok = eval {
 		await('all views read on', sub {
-			my $now = look() // return 0;
-			mend($now);
-			return !grep { $now->{$_}{read} <= ($before->{$_} ? $before->{$_}{read} : 0) } keys %$now;
-		});
+			mend(look() // return 0);
+			$wait = min(30, $wait * 2);
+			return (try(<<"SQL") // '') eq 't';
+SET client_min_messages = error;
+CREATE TEMP TABLE before AS SELECT view, read FROM stream_agg.views;
+DO \$\$BEGIN
+	WHILE clock_timestamp() < now() + interval '$wait s' AND EXISTS (SELECT FROM stream_agg.views v LEFT JOIN before b USING (view) WHERE v.read <= coalesce(b.read, 0)) LOOP
+		PERFORM pg_sleep(0.02);
+	END LOOP;
+END\$\$;
+SELECT bool_and(v.read > coalesce(b.read, 0)) FROM stream_agg.views v LEFT JOIN before b USING (view);
+SQL
+		}, 200);
 	};
 	return if $ok;
 	wrong('views do not go on');
@@ -511,15 +523,18 @@ my $a_worker = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'stream_ag
 my $a_process = "SELECT pid, backend_type FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type IN ('checkpointer',"
   . " 'background writer', 'walwriter', 'client backend', 'stream_agg launcher', 'stream_agg probe', 'autovacuum launcher', 'autovacuum worker') ORDER BY random() LIMIT 1";
 
-sub log_since { return slurp_file($node->logfile, $_[0]) }
-
 sub kill_one
 {
 	my ($query, $sig) = @_;
-	my $before = checkpointer() or return;
+	my $log = -s $node->logfile;
 	my ($pid, $type) = split /\|/, (try($query) || return);
 	kill($sig || 'KILL', $pid) or return;
-	await_restart($before) if !$sig;
+	return $type || 1 if $sig;
+	# It may have ended by itself just before.
+	my $give_up = time + 5;
+	my $died = await('the server notices', sub { log_since($log) =~ /terminated by signal 9/ ? 'yes' : time > $give_up && 'no' });
+	return if $died eq 'no';
+	await_restart($log);
 	return $type || 1;
 }
 
@@ -574,7 +589,8 @@ sub at_point
 	my $passes = $point =~ /^(query|fold|result_write)$/ ? 60 : $point =~ /^start|^drop/ ? 1 : 3;
 	my $pass = 1 + int(rand($passes));
 	my $log = -s $node->logfile;
-	if (delete $options{setting})
+	my $setting = delete $options{setting};
+	if ($setting)
 	{
 		sql("ALTER SYSTEM SET stream_agg.faults = '$point=$action\@$pass'");
 		stop_server();
@@ -587,12 +603,8 @@ sub at_point
 	my $give_up = time + $patience;
 	my $passed = await("$point is passed", sub { log_since($log) =~ /fault point "$point": $action/ || time > $give_up && 'missed' });
 	my $deadly = $action =~ /kill|panic/;
-	if ($deadly && $passed ne 'missed')
-	{
-		await('the server is up again', sub { log_since($log) =~ /fault point "$point".*ready to accept connections/s });
-		$servers++;
-	}
-	await('the server answers', sub { try('ALTER SYSTEM RESET stream_agg.faults') // return 0; return 1 });
+	await_restart($log, qq(fault point "$point")) if $deadly && $passed ne 'missed';
+	await('the server answers', sub { defined try('ALTER SYSTEM RESET stream_agg.faults') }) if $setting;
 	wrong("$action at $point has crashed the server") if !$deadly && log_since($log) =~ /terminated by signal/;
 	if ($passed eq 'missed')
 	{
