@@ -9,16 +9,18 @@
 #   -t SECONDS     for so long (default 600)
 #   -s SEED        of what is random (default: of the time; printed)
 #   -p POINT,...   just these fault points
+#   -u SHARE       of windowed views that keep their state unlogged (0 to 1, default 0.6)
 #   -k             with the real Kafka broker instead of the mock
 #
 set -euo pipefail
 
 export SA_TORTURE_SECONDS=600 KAFKA_RIG=mock ONLY=170_torture
-while getopts t:s:p:k option; do
+while getopts t:s:p:u:k option; do
     case $option in
     t) SA_TORTURE_SECONDS=$OPTARG ;;
     s) export SA_SEED=$OPTARG ;;
     p) export SA_TORTURE_POINTS=$OPTARG ;;
+    u) export SA_TORTURE_UNLOGGED=$OPTARG ;;
     k) KAFKA_RIG=real ;;
     *) exit 2 ;;
     esac

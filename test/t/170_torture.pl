@@ -9,6 +9,7 @@
 #   SA_TORTURE_SECONDS=n    for so long (default 100)
 #   SA_SEED=n               of what is random; printed
 #   SA_TORTURE_POINTS=a,b   just these fault points, and no other crashes
+#   SA_TORTURE_UNLOGGED=n   share of windowed views with state = 'unlogged', where the server takes it (default 0.6)
 #   KAFKA_RIG=real          with the real broker; default: the mock
 use strict;
 use warnings;
@@ -32,6 +33,7 @@ use TortureViews;
 my $seconds = $ENV{SA_TORTURE_SECONDS} || 100;
 my $seed = $ENV{SA_SEED} || int(time) % 1_000_000;
 my @only = split /,/, $ENV{SA_TORTURE_POINTS} // '';
+my $unlogged_share = $ENV{SA_TORTURE_UNLOGGED} // 0.6;
 my $epoch_crashes = 40;
 my $epoch_records = 10_000;      # of a stream
 my $drain_crashes = 10;
@@ -56,7 +58,7 @@ $node->start;
 $node->safe_psql('postgres', "CREATE EXTENSION stream_agg;\n" . StreamAggOracle::prelude());
 Faults::prepare($node);
 prepare_feeding();
-my $unlogged = accepts_unlogged();
+my $unlogged = $unlogged_share > 0 && accepts_unlogged();
 push @points, 'rebuild' if $unlogged;
 @points = grep { my $point = $_; grep { $_ eq $point } @only } @points if @only;
 
@@ -321,7 +323,7 @@ sub create_stream
 sub new_view
 {
 	my ($stream, $kind, %options) = @_;
-	my $view = TortureViews::make_view("$stream->{name}_" . ++$epoch->{names}, $stream, $kind, unlogged => $unlogged && chance(0.6), %options);
+	my $view = TortureViews::make_view("$stream->{name}_" . ++$epoch->{names}, $stream, $kind, unlogged => $unlogged && chance($unlogged_share), %options);
 	push @{ $epoch->{views} }, $view;
 	return $view;
 }
