@@ -460,7 +460,8 @@ sub test_wal
 {
 	plan skip_all => $no_machine unless $machine;
 	my $ledger = make_database('wal');
-	my $script = start_script($node, 'feed_wal', join('', map { $ledger->insert_sql(1 + $_ % 300) } 1 .. 2000), db => 'wal', go_on => 1);
+	set_server(max_wal_size => '10GB');    # no checkpoint gives back what there is
+	my $script = start_script($node, 'feed_wal', join('', map { $ledger->insert_sql(1 + $_ % 300) } 1 .. 20000), db => 'wal', go_on => 1);
 	ok_until('wal', 'SELECT n > 2000 FROM total', 'the server is at work');
 	my $from = -s $node->logfile;
 	$machine->fill_disk('/pg_wal/');
@@ -474,6 +475,7 @@ sub test_wal
 	$ledger->is_exact($node, 'wal', 'after the panic');
 	insert('wal', $ledger, 500);
 	$ledger->is_exact($node, 'wal', 'and on');
+	set_server(max_wal_size => undef);
 	drop_database('wal');
 	return;
 }
