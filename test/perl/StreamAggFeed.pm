@@ -160,7 +160,12 @@ sub feed
 			usleep(5_000);
 		}
 		stop_script($script) if $crashed;
-		return $crashes if !$crashed && $exit == 0;
+		if (!$crashed && $exit == 0)
+		{
+			# Feeding may have been faster than hurting.
+			$crashes += grep { $hurts{ $_->[1] }->($node) } @plan;
+			return $crashes;
+		}
 		if (!$crashed)
 		{
 			my $error = slurp_file($script->{err});

@@ -215,7 +215,8 @@ sub run_round
 	srand($numbers[0] * 7919);
 	use_memory($memories[ $round % 2 ]);
 	if (!defined run_script($node, "setup_$round",
-			"SET client_min_messages = error;\nCREATE SCHEMA r$round;\n" . join('', map { $_->{setup} } @seeds, $topic)))
+			"SET client_min_messages = error;\nCREATE SCHEMA r$round;\n"
+				. join('', map { "BEGIN;\n$_->{setup}COMMIT;\n" } @seeds, $topic)))
 	{
 		note_failure($_, 'its round was not set up') for @seeds, $topic;
 	}
