@@ -92,9 +92,11 @@ note() { local file=$1; shift; say "$*" | tee -a "$file" >&3; }
 
 # Until nobody is left. (Its files go, too: where nobody takes the dead away, as in some containers, their numbers stay in use.)
 kill_server() {
-    local pids
-    mapfile -t pids < <(descendants "$(as_user head -n 1 "${data:?}/postmaster.pid")")
-    kill -KILL "$(as_user head -n 1 "$data/postmaster.pid")"
+    local postmaster pids
+    postmaster=$(as_user head -n 1 "${data:?}/postmaster.pid")
+    kill -STOP "$postmaster"        # no more children
+    mapfile -t pids < <(descendants "$postmaster")
+    kill -KILL "$postmaster"
     while alive "${pids[@]/#//proc/}"; do sleep 0.02; done
     as_user rm -f "$data/postmaster.pid" "$scratch/sock/.s.PGSQL.$PGPORT"*
 }
@@ -113,13 +115,14 @@ stop_profile() {
 }
 
 # measure_start NAME AT: starts the server, stages one event at that time, and sets `ready` and `first` to the seconds from
-# the worker's start, or from the server being ready, until the batch with it is committed.
+# the server being ready, and from the worker's start, until the batch with it is committed; `cpu` to what the worker took.
 measure_start() {
     start_profile "$1"
     server_start
     one_more "$2"
     run_stream
     stop_profile
+    cpu=$(process_cpu "$(query -c "SELECT pid FROM pg_stat_activity WHERE backend_type = 'stream_agg worker'")")
     ready_at=$(as_user sed -nE 's/^([^[]*) \[.*database system is ready to accept connections$/\1/p' "$scratch/sock/server.log" | tail -n 1)
     read -r ready first < <(query -F ' ' -c "SELECT extract(epoch FROM min(p.finished_at) - '$ready_at'), extract(epoch FROM min(p.finished_at) - min(a.backend_start))
         FROM stream_agg.progress p, pg_stat_activity a WHERE a.backend_type = 'stream_agg worker'")
@@ -138,16 +141,16 @@ restart_kind() {
             query -c CHECKPOINT
             if [ "$stop" = orderly ]; then server_stop; else kill_server; fi
             measure_start "$label.$stop.$repetition" "$at"
-            note restart.runs "$label.$stop" "$ready" "$first" "$read_seconds"
+            note restart.runs "$label.$stop" "$ready" "$first" "$read_seconds" "$cpu"
             extra="$extra UNION ALL SELECT 0, timestamptz '2024-01-01 00:00Z' + interval '$at', 0"
         done
     done
     check "$aggregates" "$groups" '5 minutes' "${extra# UNION ALL }"
     read -r _ _ memory table log <<<"$size"
     for stop in orderly killed; do
-        printf '    %-34s %-8s %7.2f s %7.2f s   %5.2f of reading them   memory %d MB, result %d MB, log %d MB\n' "$5" "$stop" \
-            "$(median restart.runs "$label.$stop" 2)" "$(median restart.runs "$label.$stop" 3)" "$(median restart.runs "$label.$stop" 2 4)" \
-            "$memory" "$table" "$log"
+        printf '    %-28s %-8s %7.2f %7.2f %7.2f %8.2f   memory %d MB, result %d MB, log %d MB\n' "$5" "$stop" \
+            "$(median restart.runs "$label.$stop" 2)" "$(median restart.runs "$label.$stop" 3)" "$(median restart.runs "$label.$stop" 5)" \
+            "$(median restart.runs "$label.$stop" 2 4)" "$memory" "$table" "$log"
     done
 }
 
@@ -157,10 +160,12 @@ restart() {
     last="$(((rounds - 1) * 5)) minutes"
     [ "$rounds" -le 12 ] || die "at most $((12 * keys)) groups are open at a time"
     say
-    say "restart: $groups groups open in $rounds windows; until the first batch is committed, since the server was ready, since the worker began"
+    say "restart: $groups groups open in $rounds windows; seconds until the first batch is committed"
+    printf '    %-37s %7s %7s %7s %8s\n' '' 'ready' 'worker' 'CPU' 'reading'
     restart_kind result update "$in_result" "$last" 'update, states in the result'
     restart_kind log update "$in_log" "$last" 'update, states in the log'
     restart_kind append append "$in_log" "$last" 'append'
+    say "    ready: since the server was ready; worker: since it began; CPU: of the worker; reading: of what reading the events took"
     say "    target: under 2 s"
 }
 
