@@ -88,16 +88,17 @@ make_scratch() {
     cd "$scratch" || exit
 }
 
-# descendants PID: itself and all processes below it (`timeout` leaves the process group).
+# descendants PID: itself and all processes below it (`timeout` leaves the process group). Some end while we look: awk
+# would give up at a file that has gone.
 descendants() {
-    awk -v top="$1" '
+    { cat /proc/[0-9]*/stat 2>/dev/null || true; } | awk -v top="$1" '
         { pid = $1; sub(/^.*\) [A-Z] /, ""); split($0, field, " "); parent[pid] = field[1] }
         END {
             for (pid in parent) {
                 for (p = pid; p in parent && p != top; p = parent[p]) ;
                 if (p == top) print pid
             }
-        }' /proc/[0-9]*/stat 2>/dev/null
+        }'
 }
 
 # Is any of these more than a zombie?
