@@ -82,8 +82,7 @@ sub monitor
 	return if time < $next_look;
 	$next_look = time + 0.1;
 	my $unbalanced = try_query($node,
-		'SELECT view, read FROM stream_agg.views WHERE NOT (' . balanced_counters() . ') OR status <> ' . "'running'"
-		  . " AND status <> 'paused'");
+		'SELECT view, read FROM stream_agg.views WHERE NOT (' . balanced_counters() . ') OR status NOT IN (' . "'running', 'retrying', 'paused')");
 	return unless defined $unbalanced;
 	$monitored++;
 	return if $unbalanced eq '';
