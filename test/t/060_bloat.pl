@@ -111,18 +111,20 @@ SQL
 		note "hour $hour, most pages: ", join ', ', map { "$_ " . max(@{ $now{$_} }) } sort keys %now;
 	}
 
-	# What only grows is three times as large in the end.
+	# What only grows is three times as large in the end. (The logs go up and down, by three times their live size.)
+	delete $seen{'staged rows'};
 	for my $name (sort keys %seen)
 	{
 		my @pages = @{ $seen{$name} };
 		my $third = int(@pages / 3);
 		my ($first, $last) = (max(@pages[ 0 .. $third - 1 ]), max(@pages[ -$third .. -1 ]));
-		cmp_ok($last, '<=', 1.5 * $first + 64, "$name: at most $first pages in the first third, $last in the last");
+		cmp_ok($last, '<=', 1.5 * $first + ($name =~ /^state/ ? 1000 : 64), "$name: at most $first pages in the first third, $last in the last");
 	}
+	ok($node->poll_query_until('postgres', 'SELECT staged_bytes <= 3 * 4 * 1024 * 1024 FROM stream_agg.streams'), 'staged rows are given back');
 	my $all = "SELECT count(*), sum(v) FROM (SELECT k % 100 + minute % 7 AS v FROM generate_series(1, $keys) k, generate_series(0, %d) minute) s";
 	is(sql('SELECT sum(n), sum(total) FROM updated'), sql(sprintf $all, $minutes - 1), 'the answer, updated');
 	is(sql('SELECT sum(n), sum(total) FROM appended'), sql(sprintf $all, $minutes - 6), 'and appended');
-	is_tight($_, 100 + sql("SELECT pg_relation_size('$_') / 8192 / 20")) for 'updated', 'appended';
+	is_tight($_, 100 + sql("SELECT pg_relation_size('$_') / 8192 / 10")) for 'updated', 'appended';
 	sql('DROP FOREIGN TABLE s CASCADE');
 };
 
