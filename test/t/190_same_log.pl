@@ -43,14 +43,6 @@ CONF
 $node->start;
 $node->safe_psql('postgres', "CREATE EXTENSION stream_agg;\n" . StreamAggOracle::prelude());
 my @states = ('heap', 'unlogged');
-@states = ('heap') if !defined try_query($node, <<'SQL');
-BEGIN;
-CREATE FOREIGN TABLE s (ts timestamptz) SERVER stream_staged OPTIONS (event_time 'ts', watermark '0');
-CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, stream_agg.state = 'unlogged') AS
-	SELECT window_start, count(*) FROM s, tumble(ts, '1 hour') GROUP BY window_start;
-ROLLBACK;
-SQL
-note "state: @states";
 my $kafka = Kafka->new("$PostgreSQL::Test::Utils::tmp_check/kafka", rig => 'mock');
 $kafka->start;
 $node->safe_psql('postgres', "CREATE SERVER k FOREIGN DATA WRAPPER stream_agg OPTIONS (type 'kafka', bootstrap_servers '"
