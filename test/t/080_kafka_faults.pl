@@ -252,7 +252,11 @@ sub produce_under_load
 		my $way = $client->is_real ? rand() : 0;
 		my $id = $way < 0.4 ? undef : @left && rand() < 0.5 ? shift @left : 'load' . $tx_number++;
 		my $tx = $id && eval { $client->begin($id) };
-		next if $id && !$tx;
+		if ($id && !$tx)
+		{
+			push @left, $id;    # what it may have left open is still to be ended
+			next;
+		}
 		for my $partition ($tx ? (grep { rand() < 0.5 } 0 .. $partitions - 1) : int(rand($partitions)))
 		{
 			$at += rand(0.5);
