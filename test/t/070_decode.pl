@@ -243,9 +243,10 @@ BEGIN
 	IF json_typeof(d) <> 'object' THEN RETURN NULL; END IF;
 	d := convert_from(neutral, 'UTF8')::json;
 	event := json_populate_record(NULL::s, json_build_object($built));
-	event.j := CASE WHEN json_typeof(d->'j') <> 'null' THEN d->'j' END;    -- json_populate_record writes strings anew
-	IF (to_jsonb(event) - 'j')::text ~ U&'\\E000|ee8080'
+	event.j := NULL;
+	IF row_to_json(event)::text ~ U&'\\E000|ee8080'
 		OR concat(d->'a', d->'jb', d->'ja') LIKE '%ue000%' THEN RETURN NULL; END IF;    -- among duplicates too
+	event.j := CASE WHEN json_typeof(d->'j') <> 'null' THEN d->'j' END;    -- json_populate_record writes strings anew
 	RETURN row_to_json(event);
 EXCEPTION WHEN OTHERS THEN RETURN NULL;
 END \$\$;
