@@ -55,6 +55,9 @@ sa_flatten_groups(Query *query)
 	query->targetList = (List *) flatten_group_exprs(NULL, query, (Node *) query->targetList);
 	query->havingQual = flatten_group_exprs(NULL, query, query->havingQual);
 	query->hasGroupRTE = false;
+	foreach(lc, query->rtable)
+		if (lfirst_node(RangeTblEntry, lc)->rtekind == RTE_GROUP)
+			lfirst_node(RangeTblEntry, lc)->groupexprs = NIL;	/* else they count as uses of a window */
 }
 #else
 #define sa_flatten_groups(query) ((void) 0)
