@@ -843,6 +843,15 @@ MOVE ALL FROM c;
 ROLLBACK;
 SET statement_timeout = '60s';
 \\! touch $base.cancelled; while [ ! -e $base.thawed ]; do sleep 0.05; done
+DO \$\$ BEGIN    -- for a moment the broker may not know yet what it has
+	LOOP
+		BEGIN
+			PERFORM id FROM s LIMIT 1;
+			EXIT;
+		EXCEPTION WHEN fdw_unable_to_establish_connection OR fdw_error THEN PERFORM pg_sleep(0.1);
+		END;
+	END LOOP;
+END \$\$;
 SELECT count(*) FROM s;
 SQL
 	wait_until('the cursor has begun', sub { return -e "$base.begun" });
