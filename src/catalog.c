@@ -457,6 +457,13 @@ nullable_time(Datum value, bool isnull)
 	return isnull ? DT_NOBEGIN : DatumGetInt64(value);
 }
 
+static void
+put_nullable_time(Datum *values, bool *nulls, int attr, TimestampTz time)
+{
+	values[attr - 1] = Int64GetDatum(time);
+	nulls[attr - 1] = TIMESTAMP_IS_NOBEGIN(time);
+}
+
 List *
 sa_catalog_positions(int view_id)
 {
@@ -508,10 +515,8 @@ sa_catalog_save_position(int view_id, const SaViewPosition *pos)
 	values[Anum_pos_topic - 1] = CStringGetTextDatum(pos->topic);
 	values[Anum_pos_partition - 1] = Int32GetDatum(pos->partition);
 	values[Anum_pos_position - 1] = Int64GetDatum(pos->position);
-	values[Anum_pos_running_max - 1] = Int64GetDatum(pos->running_max);
-	nulls[Anum_pos_running_max - 1] = TIMESTAMP_IS_NOBEGIN(pos->running_max);
-	values[Anum_pos_watermark - 1] = Int64GetDatum(pos->watermark);
-	nulls[Anum_pos_watermark - 1] = TIMESTAMP_IS_NOBEGIN(pos->watermark);
+	put_nullable_time(values, nulls, Anum_pos_running_max, pos->running_max);
+	put_nullable_time(values, nulls, Anum_pos_watermark, pos->watermark);
 	values[Anum_pos_end - 1] = Int64GetDatum(pos->end);
 	nulls[Anum_pos_end - 1] = pos->end == PG_INT64_MAX;
 	values[Anum_pos_start - 1] = Int64GetDatum(pos->start);
@@ -612,10 +617,8 @@ insert_step(Relation rel, int view_id, const SaStep *step)
 	values[Anum_step_topic - 1] = CStringGetTextDatum(step->topic);
 	values[Anum_step_partition - 1] = Int32GetDatum(step->partition);
 	values[Anum_step_position - 1] = Int64GetDatum(step->position);
-	values[Anum_step_floor - 1] = Int64GetDatum(step->floor);
-	nulls[Anum_step_floor - 1] = TIMESTAMP_IS_NOBEGIN(step->floor);
-	values[Anum_step_running_max - 1] = Int64GetDatum(step->running_max);
-	nulls[Anum_step_running_max - 1] = TIMESTAMP_IS_NOBEGIN(step->running_max);
+	put_nullable_time(values, nulls, Anum_step_floor, step->floor);
+	put_nullable_time(values, nulls, Anum_step_running_max, step->running_max);
 	tuple = heap_form_tuple(RelationGetDescr(rel), values, nulls);
 	CatalogTupleInsert(rel, tuple);
 	heap_freetuple(tuple);

@@ -160,10 +160,10 @@ sa_pipeline_open(SaViewConfig *config, const SaStreamOptions *stream, MemoryCont
 	SaView	   *view = MemoryContextAllocZero(cxt, sizeof(SaView));
 
 	view->cxt = cxt;
-	sa_pipeline_configure(view, config, stream);
 	adopt_positions(view, sa_catalog_positions(config->id));
 	adopt_steps(view, sa_catalog_steps(config->id));
-	view->fresh = sa_commit_counter(view->positions, SA_READ) == 0 || is_unlogged(view) != (view->steps != NIL);
+	sa_pipeline_configure(view, config, stream);
+	view->fresh |= sa_commit_counter(view->positions, SA_READ) == 0;
 	view->next_idle = DT_NOEND;
 	return view;
 }
@@ -696,15 +696,14 @@ save_steps(Part *part)
 {
 	SaView	   *view = part->view;
 
-	view->new_steps = view->steps;
-	if (!is_unlogged(view))
-		view->new_steps = NIL;
-	else if (view->steps == NIL)
-		view->new_steps = sa_rebuild_places(view->positions, view->floor);
-	else
-		view->new_steps = sa_rebuild_begin_at(view->steps, places_after(view));
+	view->new_steps = NIL;
 	if (is_unlogged(view))
-		view->new_steps = sa_rebuild_advance(view->new_steps, view->positions, view->new_positions, view->delay);
+	{
+		List	   *steps = view->steps == NIL ? sa_rebuild_places(view->positions, view->floor) :
+			sa_rebuild_begin_at(view->steps, places_after(view));
+
+		view->new_steps = sa_rebuild_advance(steps, view->positions, view->new_positions, view->delay);
+	}
 	if (!sa_rebuild_same(view->steps, view->new_steps))
 		sa_catalog_replace_steps(view->config->id, view->new_steps);
 }
