@@ -51,7 +51,8 @@ enum
 	Anum_view_message,
 	Anum_view_options,
 	Anum_view_settings,
-	Natts_view = Anum_view_settings
+	Anum_view_spill,
+	Natts_view = Anum_view_spill
 };
 
 enum
@@ -285,6 +286,8 @@ read_view(HeapTuple tuple, TupleDesc desc)
 		config->message = TextDatumGetCString(values[Anum_view_message - 1]);
 	config->options = sa_option_untransform(values[Anum_view_options - 1]);
 	config->settings = sa_option_untransform(values[Anum_view_settings - 1]);
+	if (!nulls[Anum_view_spill - 1])
+		config->spill = DatumGetObjectId(values[Anum_view_spill - 1]);
 	pfree(values);
 	pfree(nulls);
 	return config;
@@ -380,6 +383,8 @@ sa_catalog_insert_view(const SaViewConfig *config)
 	nulls[Anum_view_message - 1] = true;
 	values[Anum_view_options - 1] = sa_option_transform(config->options);
 	values[Anum_view_settings - 1] = sa_option_transform(config->settings);
+	values[Anum_view_spill - 1] = ObjectIdGetDatum(config->spill);
+	nulls[Anum_view_spill - 1] = !OidIsValid(config->spill);
 	tuple = heap_form_tuple(RelationGetDescr(rel), values, nulls);
 	CatalogTupleInsert(rel, tuple);
 	heap_freetuple(tuple);
@@ -676,8 +681,10 @@ sa_catalog_change_view(const SaViewConfig *config)
 	values[Anum_view_state - 1] = ObjectIdGetDatum(config->state);
 	nulls[Anum_view_state - 1] = !OidIsValid(config->state);
 	values[Anum_view_options - 1] = sa_option_transform(config->options);
+	values[Anum_view_spill - 1] = ObjectIdGetDatum(config->spill);
+	nulls[Anum_view_spill - 1] = !OidIsValid(config->spill);
 	replace[Anum_view_id - 1] = replace[Anum_view_definition - 1] = replace[Anum_view_state - 1] =
-		replace[Anum_view_options - 1] = true;
+		replace[Anum_view_options - 1] = replace[Anum_view_spill - 1] = true;
 	tuple = heap_modify_tuple(tuple, RelationGetDescr(rel), values, nulls, replace);
 	CatalogTupleUpdate(rel, &tuple->t_self, tuple);
 	table_close(rel, NoLock);

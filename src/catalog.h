@@ -38,6 +38,7 @@ typedef struct SaViewConfig
 	Oid			view;			/* the result table */
 	Oid			definition;
 	Oid			state;			/* InvalidOid: the view needs no log */
+	Oid			spill;			/* where unlogged state goes when memory is short; InvalidOid: never unlogged */
 	Oid			stream;
 	Oid			database;		/* where it runs; InvalidOid: waits for resume */
 	const char *status;
@@ -87,8 +88,7 @@ extern SaViewConfig *sa_catalog_view(Oid view);
 extern List *sa_catalog_views(Oid stream);	/* of SaViewConfig, by id */
 extern List *sa_catalog_all_views(void);	/* likewise, in no order; NIL without the extension */
 
-/* Streams that have a view running (or failed, or paused) in this database. */
-extern List *sa_catalog_running_streams(void);
+extern List *sa_catalog_running_streams(void);	/* that have a view running, failed or paused in this database */
 
 extern int	sa_catalog_next_id(void);
 extern void sa_catalog_insert_view(const SaViewConfig *config);

@@ -41,7 +41,7 @@ static void
 renew(SaViewConfig *config)
 {
 	config->id = sa_catalog_next_id();
-	sa_part_rename(config->definition, config->state, config->id);
+	sa_part_rename(config, config->id);
 	sa_catalog_change_view(config);
 	sa_slot_want_at_commit(config->stream);
 }
@@ -117,6 +117,7 @@ sa_reset(PG_FUNCTION_ARGS)
 
 	empty_result(config->view);
 	empty(config->state);
+	empty(config->spill);
 	sa_deadletter_delete(config->stream, config->view);
 	reset_positions(config);
 	CommandCounterIncrement();

@@ -11,6 +11,7 @@
 #include "postgres.h"
 
 #include "catalog/namespace.h"
+#include "executor/spi.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "storage/lmgr.h"
@@ -23,6 +24,7 @@
 #include "ddl_guard.h"
 #include "ddl_part.h"
 #include "ddl_view.h"
+#include "mend.h"
 #include "owner.h"
 #include "query.h"
 #include "slot.h"
@@ -61,23 +63,34 @@ changed_options(List *options, List *set, List *reset)
 
 /* Loading a query may call the owner's functions. */
 static void
-check_options(const SaViewConfig *config)
+check_options(const SaViewConfig *config, const SaViewOptions *options)
 {
-	SaViewOptions options;
 	SaOwnerSwitch save;
 	SaQuery    *query;
 
-	sa_option_view(config->options, &options);
 	sa_owner_enter(&save, sa_owner_of(config->view));
 	query = sa_query_load(config->definition, config->view, GetUserId());
-	sa_ddl_view_check_options(query, &options);
+	sa_ddl_view_check_options(query, options);
 	sa_query_free(query);
 	sa_owner_leave(&save);
+}
+
+/* A view that has not been unlogged before gets its spill table. */
+static void
+make_spill(SaViewConfig *config)
+{
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	config->spill = sa_part_create_spill(config->id);
+	SPI_finish();
+	sa_mend_attach(config);
 }
 
 static void
 change_options(SaViewConfig *config, List *set, List *reset)
 {
+	SaViewOptions options;
+
 	sa_admin_check_owner(config->view);
 	LockRelationOid(config->view, ShareRowExclusiveLock);
 	config = sa_catalog_view(config->view);
@@ -89,7 +102,10 @@ change_options(SaViewConfig *config, List *set, List *reset)
 	if (is_named(set, "watermark") || is_named(reset, "watermark"))
 		sa_admin_check_on_disk(config, "change the watermark of");
 	config->options = changed_options(config->options, set, reset);
-	check_options(config);
+	sa_option_view(config->options, &options);
+	check_options(config, &options);
+	if (options.unlogged && OidIsValid(config->state) && !OidIsValid(config->spill))
+		make_spill(config);
 	sa_catalog_change_view(config);
 	sa_slot_want_at_commit(config->stream);
 }

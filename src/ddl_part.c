@@ -93,6 +93,12 @@ state_name(int id)
 	return psprintf("state_%d", id);
 }
 
+static char *
+spill_name(int id)
+{
+	return psprintf("spill_%d", id);
+}
+
 /* A real view, so that PostgreSQL tracks what it depends on. */
 Oid
 sa_part_create_definition(int id, List *columns, Query *query)
@@ -115,22 +121,33 @@ sa_part_create_definition(int id, List *columns, Query *query)
 	return definition;
 }
 
+static Oid
+create_log(const char *kind, const char *name)
+{
+	SaOwnerSwitch save;
+	Oid			log;
+
+	sa_owner_enter_extension(&save);
+	sa_part_run(psprintf("CREATE %s stream_agg.%s (seq bigint NOT NULL, window_start bigint NOT NULL,"
+						 " window_end bigint NOT NULL, data bytea NOT NULL)"
+						 " WITH (toast_tuple_target = 8160, autovacuum_vacuum_scale_factor = 0.2)", kind, name));
+	sa_part_run(psprintf("ALTER TABLE stream_agg.%s ALTER data SET STORAGE EXTERNAL", name));
+	log = get_relname_relid(name, get_namespace_oid(NAMESPACE, false));
+	sa_owner_keep_private(log);
+	sa_owner_leave(&save);
+	return log;
+}
+
 Oid
 sa_part_create_state(int id)
 {
-	SaOwnerSwitch save;
-	char	   *name = state_name(id);
-	Oid			state;
+	return create_log("TABLE", state_name(id));
+}
 
-	sa_owner_enter_extension(&save);
-	sa_part_run(psprintf("CREATE TABLE stream_agg.%s (seq bigint NOT NULL, window_start bigint NOT NULL,"
-						 " window_end bigint NOT NULL, data bytea NOT NULL)"
-						 " WITH (toast_tuple_target = 8160, autovacuum_vacuum_scale_factor = 0.2)", name));
-	sa_part_run(psprintf("ALTER TABLE stream_agg.%s ALTER data SET STORAGE EXTERNAL", name));
-	state = get_relname_relid(name, get_namespace_oid(NAMESPACE, false));
-	sa_owner_keep_private(state);
-	sa_owner_leave(&save);
-	return state;
+Oid
+sa_part_create_spill(int id)
+{
+	return create_log("UNLOGGED TABLE", spill_name(id));
 }
 
 /* --- belonging, dropping, renaming --- */
@@ -165,10 +182,11 @@ rename_part(Oid part, const char *name)
 }
 
 void
-sa_part_rename(Oid definition, Oid state, int id)
+sa_part_rename(const SaViewConfig *config, int id)
 {
-	rename_part(definition, definition_name(id));
-	rename_part(state, state_name(id));
+	rename_part(config->definition, definition_name(id));
+	rename_part(config->state, state_name(id));
+	rename_part(config->spill, spill_name(id));
 }
 
 void

@@ -5,6 +5,7 @@
 #ifndef SA_DDL_PART_H
 #define SA_DDL_PART_H
 
+#include "catalog.h"
 #include "lib/stringinfo.h"
 #include "nodes/parsenodes.h"
 
@@ -20,12 +21,13 @@ extern void sa_part_append_column(StringInfo sql, ColumnDef *column);
  */
 extern Oid	sa_part_create_definition(int id, List *columns, Query *query);
 extern Oid	sa_part_create_state(int id);
+extern Oid	sa_part_create_spill(int id);
 
 /* Drop a part, while its result table stays. */
 extern void sa_part_drop(Oid part, Oid result);
 
 /* The parts get the names that belong to another id. */
-extern void sa_part_rename(Oid definition, Oid state, int id);
+extern void sa_part_rename(const SaViewConfig *config, int id);
 
 /* A column of the result table has been renamed: the definition's has the same name. */
 extern void sa_part_rename_column(Oid definition, const char *from, const char *to);

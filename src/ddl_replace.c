@@ -36,7 +36,7 @@
 #include "query.h"
 #include "result.h"
 #include "slot.h"
-#include "state.h"
+#include "state_recover.h"
 
 #define NOT_THERE (-1)
 
@@ -320,8 +320,9 @@ load_groups(const Change *change)
 {
 	SaViewConfig *config = change->config;
 	SaState    *state = sa_state_create(change->from, change->options.output_mode, config->view, config->state,
-										CurrentMemoryContext);
+										InvalidOid, CurrentMemoryContext);
 
+	sa_state_hold(state);
 	(void) sa_state_begin(state, sa_commit_watermark(sa_catalog_positions(config->id)), false);
 	return state;
 }
@@ -332,7 +333,8 @@ write_groups(Change *change, SaState *groups)
 {
 	SaViewConfig *config = change->config;
 	SaOutputMode mode = change->options.output_mode;
-	SaState    *state = sa_state_create(change->to, mode, config->view, config->state, CurrentMemoryContext);
+	SaState    *state = sa_state_create(change->to, mode, config->view, config->state, InvalidOid,
+										CurrentMemoryContext);
 	SaResult   *result = sa_result_create(change->to, config->view, CurrentMemoryContext);
 	SaTouched  *touched;
 	int			n;
@@ -393,7 +395,7 @@ carry_over(Change *change, Oid definition, int id)
 	config->definition = definition;
 	sa_mend_attach(config);
 	config->id = id;
-	sa_part_rename(definition, config->state, id);
+	sa_part_rename(config, id);
 	sa_catalog_change_view(config);
 }
 

@@ -61,6 +61,7 @@ typedef struct NewView
 	Oid			definition;
 	Oid			result;
 	Oid			state;
+	Oid			spill;
 	const char *name;			/* of the result table, qualified and quoted */
 } NewView;
 
@@ -353,6 +354,7 @@ register_view(NewView *new, List *settings)
 		.view = new->result,
 		.definition = new->definition,
 		.state = new->state,
+		.spill = new->spill,
 		.stream = new->split->stream,
 		.database = MyDatabaseId,
 		.status = SA_STATUS_RUNNING,
@@ -383,6 +385,8 @@ create_parts(NewView *new)
 	sa_mend_guard(new->result);
 	if (sa_state_needs_log(new->split, new->options.output_mode))
 		new->state = sa_part_create_state(new->id);
+	if (OidIsValid(new->state) && new->options.unlogged)
+		new->spill = sa_part_create_spill(new->id);
 	register_view(new, settings);
 	SPI_finish();
 	AtEOXact_GUC(false, save_nest);

@@ -344,7 +344,7 @@ take_sample(Sample *sample, SaQuery *query, int rows)
 
 	sample->query = query;
 	sample->row_cxt = AllocSetContextCreate(cxt, "stream_agg sample row", ALLOCSET_DEFAULT_SIZES);
-	sample->state = sa_state_create(query, SA_APPEND, InvalidOid, InvalidOid, cxt);
+	sample->state = sa_state_create(query, SA_APPEND, InvalidOid, InvalidOid, InvalidOid, cxt);
 	sample->groups = create_counts("stream_agg sample groups", sizeof(GroupCount), cxt);
 	sample->windows = create_counts("stream_agg sample windows", sizeof(WindowCount), cxt);
 	if (query->windowed)

@@ -83,6 +83,8 @@ sa_mend_attach(const SaViewConfig *config)
 	sa_mend_depend(config->definition, config->view, DEPENDENCY_INTERNAL);
 	if (OidIsValid(config->state))
 		sa_mend_depend(config->state, config->view, DEPENDENCY_INTERNAL);
+	if (OidIsValid(config->spill))
+		sa_mend_depend(config->spill, config->view, DEPENDENCY_INTERNAL);
 }
 
 static Oid
@@ -167,7 +169,8 @@ static bool
 is_whole(const SaViewConfig *config)
 {
 	return sa_mend_depends(config->definition, config->view) &&
-		(!OidIsValid(config->state) || sa_mend_depends(config->state, config->view)) && is_guarded(config->view);
+		(!OidIsValid(config->state) || sa_mend_depends(config->state, config->view)) &&
+		(!OidIsValid(config->spill) || sa_mend_depends(config->spill, config->view)) && is_guarded(config->view);
 }
 
 void

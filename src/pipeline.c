@@ -34,13 +34,12 @@
 #include "owner.h"
 #include "pipeline.h"
 #include "rebuild.h"
+#include "state_recover.h"
 #include "watermark.h"
 #include "window.h"
 
 #define MAX_MESSAGE 1000			/* bytes of an error kept with the view */
 #define BLOCK_ROWS 64			/* folded together, so that their groups can be fetched ahead */
-
-static int	state_memory = 256 * 1024;	/* kB */
 
 /* How far a run goes. */
 typedef enum RunKind
@@ -48,6 +47,8 @@ typedef enum RunKind
 	RUN_QUERY,					/* evaluate the query's expressions only */
 	RUN_FOLD,					/* and fold */
 	RUN_REBUILD,				/* what was folded and lost before */
+	RUN_RESTORE,				/* have back unlogged state that has been saved */
+	RUN_SAVE,					/* save it */
 	RUN_ALL						/* and write */
 } RunKind;
 
@@ -57,7 +58,7 @@ typedef struct Part
 	SaView	   *view;
 	SaBatch    *batch;
 	MemoryContext row_cxt;		/* reset after every block of rows */
-	RunKind		goal;			/* RUN_ALL or RUN_REBUILD */
+	RunKind		goal;			/* RUN_REBUILD or one behind it */
 	RunKind		kind;			/* of the attempt at hand */
 	List	   *places;			/* of SaViewPosition: where the batch begins */
 	SaTimekeeping time;
@@ -82,15 +83,6 @@ typedef struct LatePair
 	int64		end;
 	int64		ordinal;
 } LatePair;
-
-void
-sa_pipeline_init(void)
-{
-	DefineCustomIntVariable("stream_agg.state_memory",
-							"Memory for the groups of one view; colder ones go to its tables.",
-							NULL, &state_memory, 256 * 1024, 64, MAX_KILOBYTES,
-							PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
-}
 
 /* Is the view's state to be unlogged?  Where the results hold all of it, that says nothing. */
 static bool
@@ -118,6 +110,8 @@ sa_pipeline_configure(SaView *view, SaViewConfig *config, const SaStreamOptions 
 	sa_option_view(view->config->options, &view->options);
 	view->delay = view->options.watermark != SA_NO_DELAY ? view->options.watermark : stream->watermark;
 	view->fresh |= is_unlogged(view) != (view->steps != NIL);
+	if (view->state)
+		sa_state_set_spill(view->state, view->config->spill);
 	if (view->options.trigger > 0)
 		view->next_due = Min(view->next_due, sa_clock_now() + view->options.trigger);
 	view->idle_timeout = view->options.idle_timeout >= 0 ? view->options.idle_timeout : stream->idle_timeout;
@@ -206,7 +200,7 @@ load_view(SaView *view)
 		sa_state_set_query(view->state, query);
 	else if (!query->transform)
 		view->state = sa_state_create(query, view->options.output_mode, view->config->view, view->config->state,
-									  view->cxt);
+									  view->config->spill, view->cxt);
 	MemoryContextSetParent(query->cxt, view->cxt);
 	unload_view(view);
 	view->query = query;
@@ -315,7 +309,7 @@ fold_block(Part *part)
 	}
 	for (int i = 0; i < part->nrows; i++)
 		if (windows[i])
-			sa_state_prefetch_group(windows[i], hashes[i]);
+			sa_state_prefetch_groups(windows[i], hashes[i]);
 	for (int i = 0; i < part->nrows; i++)
 	{
 		Datum	   *row = part->values + i * ncolumns;
@@ -444,7 +438,7 @@ check_running(Part *part)
 	{
 		config = sa_catalog_view(view->config->view);
 		part->outdated = config && !is_current(view, config);
-		if (config && !part->outdated && strcmp(config->status, SA_STATUS_RUNNING) == 0)
+		if (config && !part->outdated && (part->goal == RUN_SAVE || strcmp(config->status, SA_STATUS_RUNNING) == 0))
 			return true;
 	}
 	part->stopped = !part->outdated;
@@ -505,6 +499,14 @@ ensure_only_group(SaView *view)
 							  sa_state_hash(view->state, NULL, NULL), NULL, NULL);
 }
 
+static void
+emit_groups(SaTouched *groups, int n, void *arg)
+{
+	SaView	   *view = arg;
+
+	sa_result_emit(view->result, view->state, groups, n);
+}
+
 /* Emit or forget what the watermark closes. */
 static void
 close_windows(SaView *view, TimestampTz watermark)
@@ -519,13 +521,7 @@ close_windows(SaView *view, TimestampTz watermark)
 
 		SA_FAULT("close_window", view->config->view);
 		if (view->options.output_mode == SA_APPEND)
-		{
-			int			n;
-			SaTouched  *groups = sa_state_window_groups(view->state, window, &n);
-
-			sa_result_write_groups(view->result, view->state, groups, n);
-			pfree(groups);
-		}
+			sa_state_emit(view->state, window, emit_groups, view);
 		sa_state_forget(view->state, window);
 	}
 }
@@ -580,6 +576,37 @@ note_progress(Part *part)
 	progress->written = sa_result_written(view->result);
 }
 
+static int
+compare_places(const ListCell *a, const ListCell *b)
+{
+	const SaViewPosition *x = lfirst(a);
+	const SaViewPosition *y = lfirst(b);
+	int			order = strcmp(x->topic, y->topic);
+
+	return order != 0 ? order : (x->partition > y->partition) - (x->partition < y->partition);
+}
+
+/* Where the view stands, by which saved state is told to be of just there. */
+static const char *
+make_mark(const SaView *view)
+{
+	List	   *places = list_copy(view->positions);
+	StringInfoData mark;
+	ListCell   *lc;
+
+	list_sort(places, compare_places);
+	initStringInfo(&mark);
+	appendStringInfo(&mark, "%d", view->config->id);
+	foreach(lc, places)
+	{
+		const SaViewPosition *place = lfirst(lc);
+
+		appendStringInfo(&mark, "\n%s %d " INT64_FORMAT " " INT64_FORMAT " " INT64_FORMAT, place->topic, place->partition,
+						 place->position, place->running_max, place->watermark);
+	}
+	return mark.data;
+}
+
 /* False when unlogged state is lost. */
 static bool
 begin_state(Part *part)
@@ -624,13 +651,19 @@ run_as_owner(Part *part, int lo, int hi)
 	part->writing = false;
 	load_view(view);
 	sa_result_check(view->query, view->config->view);
-	if (view->state && !begin_state(part))
+	if (part->kind == RUN_SAVE)
+		sa_state_save(view->state, make_mark(view));
+	else if (part->kind == RUN_RESTORE)
+		(void) sa_state_restore(view->state, view->floor, make_mark(view));
+	if (part->kind == RUN_SAVE || part->kind == RUN_RESTORE || (view->state && !begin_state(part)))
 		return NIL;
 	if (view->query->transform && part->kind == RUN_ALL)
 		sa_result_begin(view->result);
 	if (part->batch->nevents > 0)
 		run_query(part, lo, hi);
 	part->writing = part->kind == RUN_REBUILD;
+	if (part->kind == RUN_REBUILD)
+		sa_state_write(view->state);
 	if (part->kind == RUN_REBUILD && is_rebuilt(part))
 		sa_state_rebuild_end(view->state, view->floor, !view->incomplete);
 	if (part->kind != RUN_ALL)
@@ -1106,7 +1139,7 @@ sa_pipeline_process(SaView *view, SaBatch *batch)
 	return SA_PART_DONE;
 }
 
-/* --- rebuilding --- */
+/* --- saving, restoring and rebuilding --- */
 
 /* Windows that are there already come from the log, as of these places. */
 static void
@@ -1114,6 +1147,19 @@ begin_cuts(SaView *view, List *places)
 {
 	forget_cuts(view);
 	add_cut(view, 0, places);
+}
+
+/* The same, of the list of SaViewPosition from where it would be rebuilt. */
+static void
+begin_cuts_at(SaView *view, List *from)
+{
+	begin_cuts(view, sa_rebuild_begin_at(view->steps, sa_rebuild_places(from, DT_NOBEGIN)));
+}
+
+bool
+sa_pipeline_is_lost(const SaView *view)
+{
+	return view->steps != NIL && !(view->state && sa_state_is_ready(view->state));
 }
 
 static void
@@ -1132,22 +1178,51 @@ sa_pipeline_rebuild_from(SaView *view)
 {
 	MemoryContext old;
 
-	if (view->steps == NIL || (view->state && sa_state_is_ready(view->state)))
-	{
+	if (!sa_pipeline_is_lost(view))
 		forget_rebuild(view);
+	if (!sa_pipeline_is_lost(view) || !view->sought)
 		return NIL;
-	}
 	if (view->rebuild != NIL)
 		return view->rebuild;
 	view->rebuild_cxt = AllocSetContextCreate(view->cxt, "stream_agg rebuild", ALLOCSET_SMALL_SIZES);
 	old = MemoryContextSwitchTo(view->rebuild_cxt);
 	view->rebuild = sa_rebuild_begin(view->steps, view->positions);
 	MemoryContextSwitchTo(old);
-	begin_cuts(view, sa_rebuild_begin_at(view->steps, sa_rebuild_places(view->rebuild, DT_NOBEGIN)));
+	begin_cuts_at(view, view->rebuild);
 	ereport(LOG,
 			(errmsg("continuous view with id %d reads " INT64_FORMAT " records again to rebuild its state",
 					view->config->id, sa_rebuild_distance(view->rebuild))));
 	return view->rebuild;
+}
+
+SaPartEnd
+sa_pipeline_restore(SaView *view, SaBatch *batch)
+{
+	Part		part;
+
+	init_part(&part, view, batch, RUN_RESTORE, view->positions);
+	if (attempt(&part, RUN_RESTORE, 0, 0))
+	{
+		view->sought = !part.outdated && !part.stopped;
+		if (!sa_pipeline_is_lost(view))
+			begin_cuts_at(view, sa_rebuild_begin(view->steps, view->positions));
+		return part.stopped ? SA_PART_STOPPED : SA_PART_DONE;
+	}
+	if (may_pass(part.error))
+		return give_up(&part);
+	log_failure(view, part.error, "cannot have its saved state back");
+	view->sought = true;
+	return SA_PART_DONE;
+}
+
+void
+sa_pipeline_save(SaView *view, SaBatch *batch)
+{
+	Part		part;
+
+	init_part(&part, view, batch, RUN_SAVE, view->positions);
+	if (!attempt(&part, RUN_SAVE, 0, 0))
+		log_failure(view, part.error, "cannot save its state");
 }
 
 /* The events that failed by themselves fail again, wherever batches are cut. */
@@ -1194,6 +1269,7 @@ sa_pipeline_rebuild(SaView *view, SaBatch *batch)
 	if (ok && !part.outdated && !part.stopped)
 	{
 		sa_state_commit(view->state);
+		sa_state_make_room(view->state);
 		note_cut(view, view->rebuild, DT_NOBEGIN);
 		advance_rebuild(view, batch);
 		view->retries = 0;
@@ -1240,7 +1316,7 @@ sa_pipeline_committed(SaView *view)
 	view->retry_at = 0;
 	if (view->state)
 	{
-		sa_state_trim(view->state, state_memory * INT64CONST(1024));
+		sa_state_make_room(view->state);
 		sa_state_size(view->state, &size);
 	}
 	view->progress.database = MyDatabaseId;

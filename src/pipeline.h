@@ -40,6 +40,7 @@ typedef struct SaView
 	MemoryContext rebuild_cxt;
 	List	   *rebuild;		/* of SaViewPosition: from where on it is being rebuilt; NIL: it is not */
 	bool		rebuild_begun;
+	bool		sought;			/* it has been looked for in the spill table */
 	bool		incomplete;		/* records that it was to be rebuilt from were passed over */
 
 	/* in this transaction */
@@ -67,8 +68,6 @@ typedef enum SaPartEnd
 	SA_PART_STOPPED				/* failed, paused or gone: no more reading */
 } SaPartEnd;
 
-extern void sa_pipeline_init(void);
-
 extern SaView *sa_pipeline_open(SaViewConfig *config, const SaStreamOptions *stream, MemoryContext parent);
 
 /* Its configuration has been read again. */
@@ -80,6 +79,14 @@ extern bool sa_pipeline_moves(SaView *view, SaBatch *batch);
 
 /* The view's part of a batch, in a subtransaction of its own. */
 extern SaPartEnd sa_pipeline_process(SaView *view, SaBatch *batch);
+
+/*
+ * Unlogged state is saved, in a transaction of its own, when the worker stops in order, and what is lost may have been:
+ * it is looked for there first (in a batch without events), once (view->sought).
+ */
+extern bool sa_pipeline_is_lost(const SaView *view);
+extern SaPartEnd sa_pipeline_restore(SaView *view, SaBatch *batch);
+extern void sa_pipeline_save(SaView *view, SaBatch *batch);
 
 /*
  * Unlogged state that is lost must be rebuilt before the view takes part in batches: from where on to read, up to

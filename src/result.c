@@ -488,7 +488,7 @@ prefetch_entry(SaTouched *const *list, int i, int n)
 	if (i + 2 * PREFETCH_AHEAD < n)
 		__builtin_prefetch(list[i + 2 * PREFETCH_AHEAD]->group);
 	if (i + PREFETCH_AHEAD < n)
-		sa_state_prefetch_body(list[i + PREFETCH_AHEAD]->group);
+		sa_state_prefetch_group(list[i + PREFETCH_AHEAD]->group);
 }
 
 static void
@@ -565,8 +565,9 @@ write_changed(SaResult *result, SaState *state, SaTouched **changed, int n)
 	}
 }
 
+/* keep: the groups remember their rows. */
 static void
-write_new(SaResult *result, SaState *state, SaTouched **fresh, int n)
+write_new(SaResult *result, SaState *state, SaTouched **fresh, int n, bool keep)
 {
 	sa_state_sort(state, fresh, n);
 	for (int i = 0; i < n; i++)
@@ -576,7 +577,8 @@ write_new(SaResult *result, SaState *state, SaTouched **fresh, int n)
 		CHECK_FOR_INTERRUPTS();
 		prefetch_entry(fresh, i, n);
 		if (project_group(result, state, fresh[i]))
-			insert_row(result, result->projected->tts_values, result->projected->tts_isnull, fresh[i]->group);
+			insert_row(result, result->projected->tts_values, result->projected->tts_isnull,
+					   keep ? fresh[i]->group : NULL);
 		MemoryContextSwitchTo(old);
 	}
 	flush_inserts(result);
@@ -598,7 +600,18 @@ sa_result_write_groups(SaResult *result, SaState *state, SaTouched *groups, int 
 			list[ngroups - ++nfresh] = &groups[i];
 	}
 	write_changed(result, state, list, nchanged);
-	write_new(result, state, list + ngroups - nfresh, nfresh);
+	write_new(result, state, list + ngroups - nfresh, nfresh, true);
+	pfree(list);
+}
+
+void
+sa_result_emit(SaResult *result, SaState *state, SaTouched *groups, int ngroups)
+{
+	SaTouched **list = MemoryContextAllocHuge(CurrentMemoryContext, sizeof(SaTouched *) * (ngroups + 1));
+
+	for (int i = 0; i < ngroups; i++)
+		list[i] = &groups[i];
+	write_new(result, state, list, ngroups, false);
 	pfree(list);
 }
 

@@ -13,7 +13,7 @@
 #include "fault.h"
 #include "grammar.h"
 #include "launcher.h"
-#include "pipeline.h"
+#include "state.h"
 #include "slot.h"
 #include "source_staged.h"
 #include "stats.h"
@@ -31,7 +31,7 @@ _PG_init(void)
 	sa_stats_init();
 	sa_staged_init();
 	sa_deadletter_init();
-	sa_pipeline_init();
+	sa_state_init();
 	sa_worker_init();
 	sa_launcher_init();
 	sa_ddl_init();

@@ -85,6 +85,8 @@ typedef struct Worker
 
 static int	view_lock_timeout = 1000;
 static bool stream_changed = false;
+static volatile sig_atomic_t saves_at_stop = false;
+static volatile sig_atomic_t stop_requested = false;
 static Oid	my_stream = InvalidOid;
 static MemoryContext round_cxt = NULL;
 static SaSlot *my_slot = NULL;
@@ -195,11 +197,29 @@ keep_freed_memory(void)
 	mallopt(M_TRIM_THRESHOLD, KEPT_MEMORY);
 }
 
+/*
+ * SIGTERM: at once, unless there is state to be saved.  Then the batch at hand is cancelled, and saving comes first;
+ * the second time that is not waited for either.
+ */
+static void
+stop(SIGNAL_ARGS)
+{
+	if (!saves_at_stop || stop_requested)
+	{
+		die(postgres_signal_arg);
+		return;
+	}
+	stop_requested = true;
+	QueryCancelPending = true;
+	InterruptPending = true;
+	SetLatch(MyLatch);
+}
+
 static void
 start_up(Worker *worker, int index)
 {
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-	pqsignal(SIGTERM, die);
+	pqsignal(SIGTERM, stop);
 	BackgroundWorkerUnblockSignals();
 	memset(worker, 0, sizeof(*worker));
 	keep_freed_memory();
@@ -1063,6 +1083,62 @@ rebuild_turn(Worker *worker, SaView *view)
 	return any;
 }
 
+static SaBatch *
+empty_batch(Worker *worker)
+{
+	Relation	rel = table_open(worker->stream, NoLock);
+	SaBatch    *batch = sa_batch_create(worker->batch_cxt, worker->stream, RelationGetDescr(rel));
+
+	batch->at_end = batch->drained = true;
+	table_close(rel, NoLock);
+	return batch;
+}
+
+/* Look for the state that the worker before has saved. */
+static void
+restore_turn(Worker *worker, SaView *view)
+{
+	begin_transaction();
+	if (lock_stream(worker) == STREAM_LOCKED)
+	{
+		SaBatch    *batch = empty_batch(worker);
+
+		PopActiveSnapshot();
+		if (sa_pipeline_restore(view, batch) == SA_PART_STOPPED)
+			view->reading = view->asked = false;
+	}
+	commit_transaction();
+	MemoryContextReset(worker->batch_cxt);
+}
+
+static bool
+is_to_save(SaView *view)
+{
+	return view->steps != NIL && !sa_pipeline_is_lost(view);
+}
+
+static void
+save_states(Worker *worker)
+{
+	ListCell   *lc;
+
+	foreach(lc, worker->views)
+	{
+		if (!is_to_save(lfirst(lc)))
+			continue;
+		begin_transaction();
+		if (lock_stream(worker) == STREAM_LOCKED)
+		{
+			SaBatch    *batch = empty_batch(worker);
+
+			PopActiveSnapshot();
+			sa_pipeline_save(lfirst(lc), batch);
+		}
+		commit_transaction();
+		MemoryContextReset(worker->batch_cxt);
+	}
+}
+
 /*
  * The answer over no records yet: a view that waits to be asked shows it from the beginning on, as one
  * without keys has a row for it.
@@ -1071,8 +1147,6 @@ static void
 show_empty_answers(Worker *worker)
 {
 	List	   *views = NIL;
-	Relation	rel;
-	SaBatch    *batch;
 	ListCell   *lc;
 
 	foreach(lc, worker->views)
@@ -1087,10 +1161,8 @@ show_empty_answers(Worker *worker)
 	begin_transaction();
 	if (lock_stream(worker) == STREAM_LOCKED)
 	{
-		rel = table_open(worker->stream, NoLock);
-		batch = sa_batch_create(worker->batch_cxt, worker->stream, RelationGetDescr(rel));
-		batch->at_end = batch->drained = true;
-		table_close(rel, NoLock);
+		SaBatch    *batch = empty_batch(worker);
+
 		PopActiveSnapshot();
 		(void) process_views(views, batch);
 	}
@@ -1135,7 +1207,12 @@ take_turns(Worker *worker)
 
 		if (!is_ready(view, now))
 			continue;
-		if (sa_pipeline_rebuild_from(view) != NIL)
+		if (sa_pipeline_is_lost(view) && !view->sought)
+		{
+			restore_turn(worker, view);
+			any = true;
+		}
+		else if (sa_pipeline_rebuild_from(view) != NIL)
 			any |= rebuild_turn(worker, view);
 		else
 			ready = lappend(ready, view);
@@ -1511,10 +1588,24 @@ attend_source(Worker *worker)
 	sa_slot_set_trouble(worker->slot, trouble, since);
 }
 
+/* Between batches, so that what is saved is of where the views stand. */
 static void
-handle_interrupts(void)
+handle_interrupts(Worker *worker)
 {
+	ListCell   *lc;
+
+	if (stop_requested)
+	{
+		saves_at_stop = false;
+		QueryCancelPending = false;
+		save_states(worker);
+		ProcDiePending = true;
+		InterruptPending = true;
+	}
 	CHECK_FOR_INTERRUPTS();
+	saves_at_stop = false;
+	foreach(lc, worker->views)
+		saves_at_stop |= is_to_save(lfirst(lc));
 	if (ConfigReloadPending)
 	{
 		ConfigReloadPending = false;
@@ -1577,7 +1668,7 @@ work(Worker *worker)
 	{
 		MemoryContextSwitchTo(worker->round_cxt);
 		MemoryContextReset(worker->round_cxt);
-		handle_interrupts();
+		handle_interrupts(worker);
 		if (MyLatch->is_set)
 		{
 			ResetLatch(MyLatch);
@@ -1608,6 +1699,8 @@ sa_worker_main(Datum arg)
 		MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
 		ErrorData  *error = CopyErrorData();
 
+		if (stop_requested)
+			proc_exit(1);
 		snprintf(my_failure, SA_MESSAGE_SIZE, error->detail ? "%s (%s)" : "%s",
 				 error->message ? error->message : "failed", error->detail);
 		MemoryContextSwitchTo(old);

@@ -1,0 +1,550 @@
+/*
+ * state_recover.c
+ *		Having the groups of a view back: from its log and result table, by reading again, from the spill table, or
+ *		from those of another definition.
+ *
+ * Invariant: groups leave memory while they are recovered as they do between batches.  Every row of the result that
+ * belongs to an open window has its group, and every group that has been committed its row, or it is an error.
+ *
+ * Locks: AccessShareLock on the tables; AccessExclusiveLock on a spill table that is emptied.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/tableam.h"
+#include "catalog/heap.h"
+#include "executor/executor.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+#include "state_key.h"
+#include "state_recover.h"
+#include "watermark.h"
+
+#define ROOM_ROWS 1000			/* read between looks at memory */
+
+/* --- logs --- */
+
+/* One entry of a log: a newer one takes the place of an older one. */
+static void
+recover_entry(SaState *state, SaWindow *window, SaLogReader *reader)
+{
+	SaGroup    *group;
+	bool		found;
+
+	sa_state_log_keys(state, reader, state->row_keys, state->row_nulls);
+	group = sa_state_find(state, window, sa_state_hash_keys(state, state->row_keys, state->row_nulls),
+						  state->row_keys, state->row_nulls, &found);
+	sa_state_log_states(state, reader, window, group);
+	group->place = reader->place;
+}
+
+static void
+recover_chunk(SaState *state, int log, TupleTableSlot *slot)
+{
+	SaLogReader reader;
+	SaWindow   *window;
+	int			entries = 0;
+
+	state->logs[log].seq = sa_state_log_open_chunk(&reader, log, slot);
+	window = sa_state_window(state, reader.start, reader.end);
+	for (; sa_state_log_next(&reader); entries++)
+		recover_entry(state, window, &reader);
+	sa_state_log_add_chunk(window, log, &slot->tts_tid, entries);
+}
+
+/* A chunk's place, to read chunks in the order in which they were written. */
+typedef struct ChunkPlace
+{
+	int64		seq;
+	ItemPointerData tid;
+} ChunkPlace;
+
+static int
+compare_chunk(const void *a, const void *b)
+{
+	int64		x = ((const ChunkPlace *) a)->seq;
+	int64		y = ((const ChunkPlace *) b)->seq;
+
+	return x < y ? -1 : x > y;
+}
+
+static ChunkPlace *
+list_chunks(Relation rel, TupleTableSlot *slot, int *count)
+{
+	int			n = 0;
+	int			max = 1024;
+	ChunkPlace *chunks = palloc(sizeof(ChunkPlace) * max);
+	TableScanDesc scan = table_beginscan(rel, GetActiveSnapshot(), 0, NULL);
+
+	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
+	{
+		bool		isnull;
+
+		CHECK_FOR_INTERRUPTS();
+		if (n == max)
+			chunks = repalloc_huge(chunks, sizeof(ChunkPlace) * (Size) (max *= 2));
+		chunks[n].seq = DatumGetInt64(slot_getattr(slot, 1, &isnull));
+		chunks[n].tid = slot->tts_tid;
+		n += chunks[n].seq != SA_MARK_SEQ;
+	}
+	table_endscan(scan);
+	qsort(chunks, n, sizeof(ChunkPlace), compare_chunk);
+	*count = n;
+	return chunks;
+}
+
+static void
+recover_log(SaState *state, int log)
+{
+	Relation	rel = table_open(state->logs[log].relid, AccessShareLock);
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	MemoryContext scratch = AllocSetContextCreate(CurrentMemoryContext, "stream_agg recovery", ALLOCSET_DEFAULT_SIZES);
+	int			n;
+	ChunkPlace *chunks = list_chunks(rel, slot, &n);
+
+	for (int i = 0; i < n; i++)
+	{
+		MemoryContext old = MemoryContextSwitchTo(scratch);
+
+		CHECK_FOR_INTERRUPTS();
+		if (!table_tuple_fetch_row_version(rel, &chunks[i].tid, GetActiveSnapshot(), slot))
+			sa_state_lost(state->logs[log].relid);
+		recover_chunk(state, log, slot);
+		MemoryContextSwitchTo(old);
+		MemoryContextReset(scratch);
+		sa_state_make_room(state);
+	}
+	pfree(chunks);
+	MemoryContextDelete(scratch);
+	ExecDropSingleTupleTableSlot(slot);
+	table_close(rel, NoLock);
+}
+
+/* --- the result table --- */
+
+/* Run a query with these times as $1 ... through a cursor, calling fn for each row. */
+static void
+each_row(SaState *state, const char *sql, int ntimes, Datum *times,
+		 void (*fn) (SaState *state, HeapTuple tuple, TupleDesc desc))
+{
+	Oid			types[2];
+	Portal		portal;
+	SPIPlanPtr	plan;
+	MemoryContext scratch = AllocSetContextCreate(CurrentMemoryContext, "stream_agg recovery", ALLOCSET_DEFAULT_SIZES);
+
+	for (int i = 0; i < ntimes; i++)
+		types[i] = TupleDescAttr(state->query->group_desc, state->nkeys)->atttypid;
+	if ((plan = SPI_prepare(sql, ntimes, types)) == NULL)
+		elog(ERROR, "SPI_prepare failed: %s", SPI_result_code_string(SPI_result));
+	portal = SPI_cursor_open(NULL, plan, times, NULL, true);
+	for (;;)
+	{
+		MemoryContext old;
+
+		SPI_cursor_fetch(portal, true, ROOM_ROWS);
+		if (SPI_processed == 0)
+			break;
+		old = MemoryContextSwitchTo(scratch);
+		for (uint64 i = 0; i < SPI_processed; i++)
+			fn(state, SPI_tuptable->vals[i], SPI_tuptable->tupdesc);
+		MemoryContextSwitchTo(old);
+		MemoryContextReset(scratch);
+		SPI_freetuptable(SPI_tuptable);
+		sa_state_make_room(state);
+	}
+	SPI_cursor_close(portal);
+	MemoryContextDelete(scratch);
+}
+
+static const char *
+qualified_name(Oid relid)
+{
+	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid));
+}
+
+/* A row of the result: its ctid, the keys, the values that are states, and the window. */
+static void
+recover_result_row(SaState *state, HeapTuple tuple, TupleDesc desc)
+{
+	int			column = 1;
+	bool		isnull;
+	ItemPointer tid = (ItemPointer) DatumGetPointer(SPI_getbinval(tuple, desc, column++, &isnull));
+	int64		start = SA_NO_WINDOW_START;
+	int64		end = SA_NO_WINDOW_END;
+	SaGroup    *group;
+	SaWindow   *window;
+	bool		found;
+
+	if (state->query->windowed)
+	{
+		start = DatumGetInt64(SPI_getbinval(tuple, desc, column++, &isnull));
+		end = DatumGetInt64(SPI_getbinval(tuple, desc, column++, &isnull));
+	}
+	for (int i = 0; i < state->nkeys; i++)
+		state->row_keys[i] = SPI_getbinval(tuple, desc, column++, &state->row_nulls[i]);
+	window = sa_state_window(state, start, end);
+	group = sa_state_find(state, window, sa_state_hash_keys(state, state->row_keys, state->row_nulls), state->row_keys,
+						  state->row_nulls, &found);
+	if (!found && state->needs_log && !state->lenient)
+		sa_state_lost(state->logs[SA_LOG].relid);
+	group->result_tid = *tid;
+	sa_agg_run_in(state->run, window->hot);
+	for (int i = 0; i < state->naggs; i++)
+		if (state->in_result[i])
+		{
+			Datum		value = SPI_getbinval(tuple, desc, column++, &isnull);
+
+			sa_agg_from_value(state->aggs[i], state->run, &sa_group_states(group)[i], value, isnull);
+		}
+}
+
+/* Name of a result column, quoted; it may have been renamed. */
+static const char *
+result_column(SaState *state, AttrNumber attr)
+{
+	return quote_identifier(get_attname(state->result, attr, false));
+}
+
+/* Window start and end of a result row in microseconds. */
+static void
+append_window(SaState *state, StringInfo sql)
+{
+	SaQuery    *query = state->query;
+	AttrNumber	start = query->start_result ? query->start_result : query->end_result;
+	AttrNumber	end = query->end_result ? query->end_result : query->start_result;
+
+	appendStringInfo(sql, ", stream_agg.usecs(%s) - " INT64_FORMAT ", stream_agg.usecs(%s) + " INT64_FORMAT,
+					 result_column(state, start), query->start_result ? 0 : query->window_size,
+					 result_column(state, end), query->end_result ? 0 : query->window_size);
+}
+
+/* A condition for the windows not yet forgotten, whose times are appended to the parameters. */
+static void
+append_condition(SaState *state, StringInfo sql, TimestampTz floor, Datum *times, int *ntimes)
+{
+	SaQuery    *query = state->query;
+
+	if (TIMESTAMP_IS_NOBEGIN(floor))
+		return;
+	appendStringInfoString(sql, " WHERE true");
+	if (query->end_result)
+	{
+		times[(*ntimes)++] = TimestampTzGetDatum(floor);
+		appendStringInfo(sql, " AND %s > $%d", result_column(state, query->end_result), *ntimes);
+	}
+	if (query->start_result && query->window_size > 0 && floor - query->window_size > MIN_TIMESTAMP)
+	{
+		times[(*ntimes)++] = TimestampTzGetDatum(floor - query->window_size);
+		appendStringInfo(sql, " AND %s > $%d", result_column(state, query->start_result), *ntimes);
+	}
+}
+
+static void
+recover_result(SaState *state, TimestampTz floor)
+{
+	StringInfoData sql;
+	Datum		times[2];
+	int			ntimes = 0;
+
+	initStringInfo(&sql);
+	appendStringInfoString(&sql, "SELECT ctid");
+	if (state->query->windowed)
+		append_window(state, &sql);
+	for (int i = 0; i < state->nkeys; i++)
+		appendStringInfo(&sql, ", %s", result_column(state, state->query->keys[i].result));
+	for (int i = 0; i < state->naggs; i++)
+		if (state->in_result[i])
+			appendStringInfo(&sql, ", %s", result_column(state, state->query->aggs[i].result));
+	appendStringInfo(&sql, " FROM ONLY %s", qualified_name(state->result));
+	if (state->query->windowed)
+		append_condition(state, &sql, floor, times, &ntimes);
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	each_row(state, sql.data, ntimes, times, recover_result_row);
+	SPI_finish();
+}
+
+static Oid
+file_of(Oid relid)
+{
+	Relation	rel;
+	Oid			result;
+
+	if (!OidIsValid(relid))
+		return InvalidOid;
+	rel = table_open(relid, AccessShareLock);
+	result = sa_relation_filenumber(rel);
+	table_close(rel, NoLock);
+	return result;
+}
+
+static bool
+is_closed(const SaState *state, const SaWindow *window, TimestampTz floor)
+{
+	return state->query->windowed && sa_watermark_closes(window->end, floor);
+}
+
+/* Every group has its place, and in update mode its row, which HAVING may refuse. */
+static void
+check_recovered(SaState *state, SaWindow *window, void *floor)
+{
+	bool		needs_row = state->mode != SA_APPEND && state->query->having == NULL;
+	SaColdSearch search;
+
+	if (is_closed(state, window, *(TimestampTz *) floor))
+		return;
+	for (uint32 i = 0; i < window->nbuckets; i++)
+		for (SaGroup *group = window->buckets[i]; group; group = group->next)
+			if ((needs_row && !ItemPointerIsValid(&group->result_tid)) ||
+				(state->needs_log && !group->unsaved && !ItemPointerIsValid(&group->place.chunk)))
+				sa_state_lost(state->result);
+	if (window->cold == NULL || !needs_row)
+		return;
+	sa_cold_walk(&search, window->cold);
+	while (sa_cold_next_of_all(&search))
+		if (!ItemPointerIsValid(&search.found.row))
+			sa_state_lost(state->result);
+}
+
+static void
+note_files(SaState *state)
+{
+	state->result_file = file_of(state->result);
+	for (int i = 0; i < SA_NLOGS; i++)
+		state->logs[i].file = file_of(state->logs[i].relid);
+}
+
+void
+sa_state_set_spill(SaState *state, Oid spill)
+{
+	state->logs[SA_SPILL].relid = spill;
+	state->logs[SA_SPILL].file = file_of(spill);
+}
+
+static bool
+same_files(SaState *state)
+{
+	for (int i = 0; i < SA_NLOGS; i++)
+		if (state->logs[i].file != file_of(state->logs[i].relid))
+			return false;
+	return state->result_file == file_of(state->result);
+}
+
+/* What is in the logs and the results, as of the active snapshot; windows that end by floor are forgotten. */
+static void
+recover(SaState *state, TimestampTz floor, int nlogs)
+{
+	sa_state_start_over(state);
+	note_files(state);
+	if (state->needs_log)
+		for (int i = 0; i < nlogs; i++)
+			recover_log(state, i);
+	if (state->mode != SA_APPEND)
+		recover_result(state, floor);
+	sa_state_each_window(state, check_recovered, &floor);
+	sa_state_each_window(state, sa_state_commit_window, NULL);
+	state->recovered = true;
+}
+
+bool
+sa_state_begin(SaState *state, TimestampTz floor, bool unlogged)
+{
+	bool		valid = state->recovered && same_files(state);
+
+	if (!valid && state->unlogged)
+	{
+		sa_state_start_over(state);
+		return false;
+	}
+	if (!valid)
+		recover(state, floor, 1);
+	state->unlogging = unlogged;
+	state->batch++;
+	return true;
+}
+
+bool
+sa_state_is_ready(const SaState *state)
+{
+	return state->unlogged && state->recovered;
+}
+
+/* --- unlogged state --- */
+
+/* The place of the row that says of what the spill table holds all, if it says this. */
+static bool
+find_mark(SaState *state, const char *mark, ItemPointer tid)
+{
+	Relation	rel = table_open(state->logs[SA_SPILL].relid, AccessShareLock);
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	TableScanDesc scan = table_beginscan(rel, GetActiveSnapshot(), 0, NULL);
+	bool		found = false;
+
+	while (!found && table_scan_getnextslot(scan, ForwardScanDirection, slot))
+	{
+		SaLogReader reader;
+
+		CHECK_FOR_INTERRUPTS();
+		if (sa_state_log_open_chunk(&reader, SA_SPILL, slot) != SA_MARK_SEQ)
+			continue;
+		found = reader.in.len == strlen(mark) && memcmp(reader.in.data, mark, reader.in.len) == 0;
+		*tid = slot->tts_tid;
+	}
+	table_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	table_close(rel, NoLock);
+	return found;
+}
+
+bool
+sa_state_restore(SaState *state, TimestampTz floor, const char *mark)
+{
+	ItemPointerData tid;
+
+	if (!OidIsValid(state->logs[SA_SPILL].relid) || !find_mark(state, mark, &tid))
+		return false;
+	recover(state, floor, SA_NLOGS);
+	state->mark = tid;
+	state->unlogged = state->unlogging = true;
+	return true;
+}
+
+/* What an earlier worker has left there is good for nothing. */
+static void
+empty_spill(SaState *state)
+{
+	Relation	rel;
+
+	if (!OidIsValid(state->logs[SA_SPILL].relid))
+		return;
+	rel = table_open(state->logs[SA_SPILL].relid, AccessShareLock);
+	if (RelationGetNumberOfBlocks(rel) > 0)
+	{
+		LockRelationOid(state->logs[SA_SPILL].relid, AccessExclusiveLock);
+		heap_truncate_one_rel(rel);
+	}
+	table_close(rel, NoLock);
+}
+
+static void
+begin_rebuild(SaState *state)
+{
+	sa_state_start_over(state);
+	note_files(state);
+	empty_spill(state);
+	state->unlogged = state->unlogging = true;
+	state->rebuilding = true;
+	recover_log(state, SA_LOG);
+	sa_state_each_window(state, sa_state_commit_window, NULL);
+}
+
+bool
+sa_state_rebuild_batch(SaState *state, bool first)
+{
+	if (first)
+		begin_rebuild(state);
+	state->batch++;
+	return state->rebuilding && same_files(state);
+}
+
+static void
+drop_closed(SaState *state, SaWindow *window, void *floor)
+{
+	if (is_closed(state, window, *(TimestampTz *) floor))
+		sa_state_drop_window(state, window);
+}
+
+/* Rows of the results are taken to their groups; where nothing was lost, they find each other. */
+static void
+find_rows(SaState *state, TimestampTz floor, bool complete)
+{
+	sa_state_each_window(state, drop_closed, &floor);
+	state->lenient = !complete;
+	recover_result(state, floor);
+	state->lenient = false;
+	if (complete)
+		sa_state_each_window(state, check_recovered, &floor);
+}
+
+void
+sa_state_rebuild_end(SaState *state, TimestampTz floor, bool complete)
+{
+	sa_state_commit(state);		/* should the rest fail, it begins anew */
+	if (state->mode != SA_APPEND)
+		find_rows(state, floor, complete);
+	sa_state_each_window(state, sa_state_commit_window, NULL);
+	state->recovered = true;
+	state->rebuilding = false;
+}
+
+/* --- another definition --- */
+
+typedef struct Adoption
+{
+	SaState    *from;
+	const int  *keys;
+	const int  *aggs;
+	StringInfoData bytes;		/* of a state on its way */
+} Adoption;
+
+static void
+adopt_group(SaState *state, Adoption *adoption, SaWindow *old_window, SaWindow *window, SaGroup *old)
+{
+	SaState    *from = adoption->from;
+	SaGroup    *group;
+	bool		found;
+
+	for (int i = 0; i < state->nkeys; i++)
+	{
+		state->row_keys[i] = sa_group_keys(from, old)[adoption->keys[i]];
+		state->row_nulls[i] = sa_group_nulls(from, old)[adoption->keys[i]];
+	}
+	group = sa_state_find(state, window, sa_state_hash_keys(state, state->row_keys, state->row_nulls), state->row_keys,
+						  state->row_nulls, &found);
+	group->result_tid = old->result_tid;
+	sa_state_touch(state, window, group, true, true);
+	for (int i = 0; i < state->naggs; i++)
+	{
+		int			j = adoption->aggs[i];
+
+		if (j < 0)
+			continue;
+		resetStringInfo(&adoption->bytes);
+		sa_agg_run_in(from->run, old_window->hot);
+		sa_agg_write(from->aggs[j], from->run, &sa_group_states(old)[j], &adoption->bytes);
+		sa_agg_discard(state->aggs[i], &sa_group_states(group)[i]);
+		sa_agg_run_in(state->run, window->hot);
+		sa_agg_read(state->aggs[i], state->run, &sa_group_states(group)[i], &adoption->bytes);
+	}
+}
+
+void
+sa_state_adopt(SaState *state, SaState *from, const int *keys, const int *aggs)
+{
+	Adoption	adoption = {.from = from, .keys = keys, .aggs = aggs};
+
+	initStringInfo(&adoption.bytes);
+	for (uint32 i = 0; i < from->nslots; i++)
+		for (SaWindow *old = from->windows[i]; old; old = old->next)
+		{
+			SaWindow   *window = sa_state_window(state, old->start, old->end);
+
+			for (uint32 j = 0; j < old->nbuckets; j++)
+				for (SaGroup *group = old->buckets[j]; group; group = group->next)
+				{
+					CHECK_FOR_INTERRUPTS();
+					adopt_group(state, &adoption, old, window, group);
+				}
+		}
+	state->recovered = true;
+}
