@@ -17,6 +17,10 @@
  *		result_write	a row is changed in the result table, or new there and not in its indexes yet (view)
  *		state_write		results are written, the state log is not (view)
  *		rebuild			a batch is read again to rebuild state (view)
+ *		compact			old chunks of a log are about to be written again (view)
+ *		spill			groups are about to go to the spill table (view)
+ *		save			all are, and the mark, as the worker stops; not committed yet (view)
+ *		restore			state is back from there, not committed yet (view)
  * and by whoever drops a view:
  *		drop			what belongs to it is gone from the catalogs, not committed yet (view)
  */

@@ -607,6 +607,22 @@ make_mark(const SaView *view)
 	return mark.data;
 }
 
+static void
+keep_state(Part *part)
+{
+	SaView	   *view = part->view;
+
+	if (part->kind == RUN_SAVE)
+	{
+		sa_state_save(view->state, make_mark(view));
+		SA_FAULT("save", view->config->view);
+	}
+	else if (sa_state_restore(view->state, view->floor, make_mark(view)))
+	{
+		SA_FAULT("restore", view->config->view);
+	}
+}
+
 /* False when unlogged state is lost. */
 static bool
 begin_state(Part *part)
@@ -651,11 +667,12 @@ run_as_owner(Part *part, int lo, int hi)
 	part->writing = false;
 	load_view(view);
 	sa_result_check(view->query, view->config->view);
-	if (part->kind == RUN_SAVE)
-		sa_state_save(view->state, make_mark(view));
-	else if (part->kind == RUN_RESTORE)
-		(void) sa_state_restore(view->state, view->floor, make_mark(view));
-	if (part->kind == RUN_SAVE || part->kind == RUN_RESTORE || (view->state && !begin_state(part)))
+	if (part->kind == RUN_SAVE || part->kind == RUN_RESTORE)
+	{
+		keep_state(part);
+		return NIL;
+	}
+	if (view->state && !begin_state(part))
 		return NIL;
 	if (view->query->transform && part->kind == RUN_ALL)
 		sa_result_begin(view->result);

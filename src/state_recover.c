@@ -16,9 +16,12 @@
 #include "executor/executor.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "nodes/params.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
+#include "tcop/dest.h"
 #include "utils/builtins.h"
+#include "utils/datum.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -30,22 +33,38 @@
 #include "state_recover.h"
 #include "watermark.h"
 
-#define ROOM_ROWS 1000			/* read between looks at memory */
+#define BLOCK_ROWS 64			/* taken to their groups together */
+#define ROOM_ROWS 1024			/* read between looks at memory, a multiple of it */
 
 /* --- logs --- */
 
 /* One entry of a log: a newer one takes the place of an older one. */
 static void
-recover_entry(SaState *state, SaWindow *window, SaLogReader *reader)
+recover_entry(SaState *state, SaWindow *window, SaLogReader *reader, uint32 hash)
 {
 	SaGroup    *group;
 	bool		found;
 
 	sa_state_log_keys(state, reader, state->row_keys, state->row_nulls);
-	group = sa_state_find(state, window, sa_state_hash_keys(state, state->row_keys, state->row_nulls),
-						  state->row_keys, state->row_nulls, &found);
+	group = sa_state_find(state, window, hash, state->row_keys, state->row_nulls, &found);
 	sa_state_log_states(state, reader, window, group);
 	group->place = reader->place;
+}
+
+/* Hashes of a chunk's entries, whose buckets are asked for on the way; returns how many. */
+static int
+hash_chunk(SaState *state, SaWindow *window, SaLogReader reader, uint32 **hashes)
+{
+	int			n = 0;
+
+	*hashes = palloc(sizeof(uint32) * (reader.in.len / sizeof(uint32) + 1));
+	while (sa_state_log_next(&reader))
+	{
+		sa_state_log_keys(state, &reader, state->row_keys, state->row_nulls);
+		(*hashes)[n] = sa_state_hash_keys(state, state->row_keys, state->row_nulls);
+		sa_state_prefetch_bucket(window, (*hashes)[n++]);
+	}
+	return n;
 }
 
 static void
@@ -53,13 +72,17 @@ recover_chunk(SaState *state, int log, TupleTableSlot *slot)
 {
 	SaLogReader reader;
 	SaWindow   *window;
-	int			entries = 0;
+	uint32	   *hashes;
+	int			n;
 
 	state->logs[log].seq = sa_state_log_open_chunk(&reader, log, slot);
 	window = sa_state_window(state, reader.start, reader.end);
-	for (; sa_state_log_next(&reader); entries++)
-		recover_entry(state, window, &reader);
-	sa_state_log_add_chunk(window, log, &slot->tts_tid, entries);
+	n = hash_chunk(state, window, reader, &hashes);
+	for (int i = 0; i < n; i++)
+		sa_state_prefetch_groups(window, hashes[i]);
+	for (int i = 0; sa_state_log_next(&reader); i++)
+		recover_entry(state, window, &reader, hashes[i]);
+	sa_state_log_add_chunk(window, log, &slot->tts_tid, n);
 }
 
 /* A chunk's place, to read chunks in the order in which they were written. */
@@ -132,80 +155,144 @@ recover_log(SaState *state, int log)
 
 /* --- the result table --- */
 
-/* Run a query with these times as $1 ... through a cursor, calling fn for each row. */
-static void
-each_row(SaState *state, const char *sql, int ntimes, Datum *times,
-		 void (*fn) (SaState *state, HeapTuple tuple, TupleDesc desc))
+/*
+ * Rows of the result: the ctid, window, keys, and the values that are states.  They come in blocks, so that the groups'
+ * memory can be asked for before it is needed.
+ */
+typedef struct ResultRows
 {
-	Oid			types[2];
-	Portal		portal;
-	SPIPlanPtr	plan;
-	MemoryContext scratch = AllocSetContextCreate(CurrentMemoryContext, "stream_agg recovery", ALLOCSET_DEFAULT_SIZES);
+	DestReceiver dest;
+	SaState    *state;
+	MemoryContext cxt;			/* of the block */
+	int			n;
+	int64		total;
+	SaWindow   *windows[BLOCK_ROWS];
+	uint32		hashes[BLOCK_ROWS];
+	Datum	   *values[BLOCK_ROWS];
+	bool	   *nulls[BLOCK_ROWS];
+} ResultRows;
+
+static int
+first_key(const SaState *state)
+{
+	return state->query->windowed ? 3 : 1;
+}
+
+static void
+recover_row(SaState *state, SaWindow *window, uint32 hash, Datum *values, bool *nulls)
+{
+	int			column = first_key(state);
+	bool		found;
+	SaGroup    *group = sa_state_find(state, window, hash, values + column, nulls + column, &found);
+
+	if (!found && state->needs_log && !state->lenient)
+		sa_state_lost(state->logs[SA_LOG].relid);
+	group->result_tid = *(ItemPointer) DatumGetPointer(values[0]);
+	column += state->nkeys;
+	sa_agg_run_in(state->run, window->hot);
+	for (int i = 0; i < state->naggs; i++)
+		if (state->in_result[i])
+		{
+			sa_agg_from_value(state->aggs[i], state->run, &sa_group_states(group)[i], values[column], nulls[column]);
+			column++;
+		}
+}
+
+static void
+recover_rows(ResultRows *rows)
+{
+	MemoryContext old = MemoryContextSwitchTo(rows->cxt);
+
+	for (int i = 0; i < rows->n; i++)
+		sa_state_prefetch_groups(rows->windows[i], rows->hashes[i]);
+	for (int i = 0; i < rows->n; i++)
+		recover_row(rows->state, rows->windows[i], rows->hashes[i], rows->values[i], rows->nulls[i]);
+	rows->n = 0;
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(rows->cxt);
+	if (rows->total % ROOM_ROWS == 0)
+		sa_state_make_room(rows->state);
+}
+
+static SaWindow *
+window_of(SaState *state, const Datum *values)
+{
+	if (!state->query->windowed)
+		return sa_state_window(state, SA_NO_WINDOW_START, SA_NO_WINDOW_END);
+	return sa_state_window(state, DatumGetInt64(values[1]), DatumGetInt64(values[2]));
+}
+
+static bool
+take_result_row(TupleTableSlot *slot, DestReceiver *self)
+{
+	ResultRows *rows = (ResultRows *) self;
+	TupleDesc	desc = slot->tts_tupleDescriptor;
+	int			i = rows->n++;
+	int			column = first_key(rows->state);
+	MemoryContext old = MemoryContextSwitchTo(rows->cxt);
+
+	slot_getallattrs(slot);
+	rows->values[i] = palloc(sizeof(Datum) * desc->natts);
+	rows->nulls[i] = memcpy(palloc(sizeof(bool) * desc->natts), slot->tts_isnull, sizeof(bool) * desc->natts);
+	for (int j = 0; j < desc->natts; j++)
+		rows->values[i][j] = slot->tts_isnull[j] ? (Datum) 0 :
+			datumCopy(slot->tts_values[j], TupleDescAttr(desc, j)->attbyval, TupleDescAttr(desc, j)->attlen);
+	rows->windows[i] = window_of(rows->state, rows->values[i]);
+	rows->hashes[i] = sa_state_hash_keys(rows->state, rows->values[i] + column, rows->nulls[i] + column);
+	sa_state_prefetch_bucket(rows->windows[i], rows->hashes[i]);
+	MemoryContextSwitchTo(old);
+	rows->total++;
+	if (rows->n == BLOCK_ROWS)
+		recover_rows(rows);
+	return true;
+}
+
+static void
+ignore_startup(DestReceiver *self, int operation, TupleDesc desc)
+{
+}
+
+static void
+ignore_end(DestReceiver *self)
+{
+}
+
+static ParamListInfo
+time_parameters(const Datum *times, int ntimes, Oid type)
+{
+	ParamListInfo params = makeParamList(ntimes);
 
 	for (int i = 0; i < ntimes; i++)
-		types[i] = TupleDescAttr(state->query->group_desc, state->nkeys)->atttypid;
-	if ((plan = SPI_prepare(sql, ntimes, types)) == NULL)
-		elog(ERROR, "SPI_prepare failed: %s", SPI_result_code_string(SPI_result));
-	portal = SPI_cursor_open(NULL, plan, times, NULL, true);
-	for (;;)
-	{
-		MemoryContext old;
+		params->params[i] = (ParamExternData) {.value = times[i], .pflags = PARAM_FLAG_CONST, .ptype = type};
+	return params;
+}
 
-		SPI_cursor_fetch(portal, true, ROOM_ROWS);
-		if (SPI_processed == 0)
-			break;
-		old = MemoryContextSwitchTo(scratch);
-		for (uint64 i = 0; i < SPI_processed; i++)
-			fn(state, SPI_tuptable->vals[i], SPI_tuptable->tupdesc);
-		MemoryContextSwitchTo(old);
-		MemoryContextReset(scratch);
-		SPI_freetuptable(SPI_tuptable);
-		sa_state_make_room(state);
-	}
-	SPI_cursor_close(portal);
-	MemoryContextDelete(scratch);
+/* Run the query that gives the rows, with these times as $1 ..., as of the active snapshot. */
+static void
+read_rows(SaState *state, const char *sql, int ntimes, const Datum *times)
+{
+	Oid			type = ntimes > 0 ? TupleDescAttr(state->query->group_desc, state->nkeys)->atttypid : InvalidOid;
+	Oid			types[2] = {type, type};
+	SPIPlanPtr	plan = SPI_prepare(sql, ntimes, types);
+	SPIExecuteOptions options = {.params = time_parameters(times, ntimes, type), .read_only = true};
+	ResultRows *rows = palloc0(sizeof(ResultRows));
+
+	if (plan == NULL)
+		elog(ERROR, "SPI_prepare failed: %s", SPI_result_code_string(SPI_result));
+	rows->dest = (DestReceiver) {take_result_row, ignore_startup, ignore_end, ignore_end, DestTransientRel};
+	rows->state = state;
+	rows->cxt = AllocSetContextCreate(CurrentMemoryContext, "stream_agg recovery", ALLOCSET_DEFAULT_SIZES);
+	options.dest = &rows->dest;
+	if (SPI_execute_plan_extended(plan, &options) != SPI_OK_SELECT)
+		elog(ERROR, "SPI_execute_plan_extended failed: %s", SPI_result_code_string(SPI_result));
+	recover_rows(rows);
+	MemoryContextDelete(rows->cxt);
 }
 
 static const char *
 qualified_name(Oid relid)
 {
 	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid));
-}
-
-/* A row of the result: its ctid, the keys, the values that are states, and the window. */
-static void
-recover_result_row(SaState *state, HeapTuple tuple, TupleDesc desc)
-{
-	int			column = 1;
-	bool		isnull;
-	ItemPointer tid = (ItemPointer) DatumGetPointer(SPI_getbinval(tuple, desc, column++, &isnull));
-	int64		start = SA_NO_WINDOW_START;
-	int64		end = SA_NO_WINDOW_END;
-	SaGroup    *group;
-	SaWindow   *window;
-	bool		found;
-
-	if (state->query->windowed)
-	{
-		start = DatumGetInt64(SPI_getbinval(tuple, desc, column++, &isnull));
-		end = DatumGetInt64(SPI_getbinval(tuple, desc, column++, &isnull));
-	}
-	for (int i = 0; i < state->nkeys; i++)
-		state->row_keys[i] = SPI_getbinval(tuple, desc, column++, &state->row_nulls[i]);
-	window = sa_state_window(state, start, end);
-	group = sa_state_find(state, window, sa_state_hash_keys(state, state->row_keys, state->row_nulls), state->row_keys,
-						  state->row_nulls, &found);
-	if (!found && state->needs_log && !state->lenient)
-		sa_state_lost(state->logs[SA_LOG].relid);
-	group->result_tid = *tid;
-	sa_agg_run_in(state->run, window->hot);
-	for (int i = 0; i < state->naggs; i++)
-		if (state->in_result[i])
-		{
-			Datum		value = SPI_getbinval(tuple, desc, column++, &isnull);
-
-			sa_agg_from_value(state->aggs[i], state->run, &sa_group_states(group)[i], value, isnull);
-		}
 }
 
 /* Name of a result column, quoted; it may have been renamed. */
@@ -270,7 +357,7 @@ recover_result(SaState *state, TimestampTz floor)
 		append_condition(state, &sql, floor, times, &ntimes);
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
-	each_row(state, sql.data, ntimes, times, recover_result_row);
+	read_rows(state, sql.data, ntimes, times);
 	SPI_finish();
 }
 
