@@ -12,12 +12,37 @@ CREATE PROCEDURE feed(first int, last int) LANGUAGE sql AS $$
 $$;
 CREATE VIEW steps AS SELECT view, r.partition, r.position > 0 AS moved
 	FROM stream_agg.view_rebuild r JOIN stream_agg.view_config c ON c.id = r.view_id ORDER BY 1, 2, 3;
--- As if the worker had lost its memory.
-CREATE PROCEDURE lose_state() LANGUAGE plpgsql AS $$
+CREATE PROCEDURE stop_worker() LANGUAGE plpgsql AS $$
 DECLARE
 	old int[] := (SELECT array_agg(pid) FROM stream_agg.streams WHERE stream = 's'::regclass);
 BEGIN
 	PERFORM pg_terminate_backend(pid, 10000) FROM unnest(old) pid;
+END $$;
+-- The rows by which the next worker takes what this one has saved.
+CREATE PROCEDURE drop_marks() LANGUAGE plpgsql AS $$
+DECLARE
+	spill regclass;
+BEGIN
+	FOR spill IN SELECT c.spill FROM stream_agg.view_config c WHERE c.spill IS NOT NULL LOOP
+		EXECUTE format('DELETE FROM %s WHERE seq = 0', spill);
+	END LOOP;
+END $$;
+-- As if the worker had lost its memory.
+CREATE PROCEDURE lose_state() LANGUAGE plpgsql AS $$
+BEGIN
+	CALL stop_worker();
+	COMMIT;
+	CALL drop_marks();
+END $$;
+CREATE FUNCTION marks() RETURNS SETOF regclass LANGUAGE plpgsql AS $$
+DECLARE
+	v record;
+	marked bool;
+BEGIN
+	FOR v IN SELECT view, spill FROM stream_agg.view_config WHERE spill IS NOT NULL ORDER BY view::text LOOP
+		EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE seq = 0)', v.spill) INTO marked;
+		IF marked THEN RETURN NEXT v.view; END IF;
+	END LOOP;
 END $$;
 
 CREATE AGGREGATE ids(int) (sfunc = array_append, stype = int[], initcond = '{}');
@@ -118,6 +143,29 @@ CALL stream_agg.run('s');
 TABLE differences;
 
 --
+-- A worker that stops in order saves them; the next one takes them back, once, and only as of where the view stands
+--
+SELECT marks();
+CALL stop_worker();
+SELECT marks();
+CALL stream_agg.run('s');
+SELECT marks();
+CALL feed(1901, 1910);
+CALL stream_agg.run('s');
+SELECT marks();
+TABLE differences;
+CALL stop_worker();
+SELECT stream_agg.pause('latest');
+CALL feed(1911, 1920);
+CALL stream_agg.run('s');
+SELECT marks();
+CALL stop_worker();
+SELECT stream_agg.resume('latest');
+CALL stream_agg.run('s');
+SELECT marks();
+TABLE differences;
+
+--
 -- What would have the records read again in another way waits until the state is on disk
 --
 \set VERBOSITY terse
@@ -136,7 +184,7 @@ ALTER MATERIALIZED VIEW closed SET (stream_agg.state = 'heap');
 CALL stream_agg.run('s');
 ALTER MATERIALIZED VIEW closed SET (stream_agg.watermark = '10 minutes');
 ALTER MATERIALIZED VIEW closed SET (stream_agg.state = 'unlogged');
-CALL feed(1901, 2000);
+CALL feed(1921, 2000);
 CALL stream_agg.run('s');
 TABLE differences;
 
