@@ -95,7 +95,7 @@ is($node->safe_psql('postgres', "SELECT view, state_bytes FROM stream_agg.views 
 is($node->safe_psql('postgres', "SELECT view FROM stream_agg.view_config WHERE view::text LIKE '%unlogged' AND coalesce(pg_relation_size(spill), 0) = 0"), '',
 	'but in the spill tables');
 
-for my $round (1 .. 3)
+for my $round (1 .. 2)
 {
 	rebuilt();
 	$node->restart;
