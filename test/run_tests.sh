@@ -18,7 +18,6 @@ set -euo pipefail
 
 suites=${*:-rules model regress isolation tap demo ${CI:+versions}}
 only=${ONLY:-*}
-on_demand=170_torture   # only when ONLY asks for it
 jobs=${TEST_JOBS:-2}
 limit=${TEST_TIMEOUT:-1800}
 logs=$top/tmp_check
@@ -39,7 +38,6 @@ names() {
     for file in "$1"/*"$2"; do
         name=${file##*/}
         name=${name%"$2"}
-        if [ "$only" = '*' ] && [[ " $on_demand " == *" $name "* ]]; then continue; fi
         if [ -e "$file" ] && selected "$name"; then say "$name"; fi
     done
 }
@@ -167,23 +165,26 @@ small_disk() {
     fi
 }
 
-# What tests with fault points need: a second installation, with a library that has them.
+# What tests with fault points need: a second installation, with a library that has them. Made once, by the first
+# of these tests, beside others.
 fault_rig() {
-    local name stage=$scratch/faults build=$scratch/fault_build
-    for name in "$@"; do
-        if uses_faults "$name"; then
-            copy_sources
-            FAULTS=1 fill_stage
-            return
-        fi
-    done
+    local stage=$scratch/faults build=$scratch/fault_build
+    (
+        flock 8
+        [ ! -e "$stage" ] || exit 0
+        copy_sources
+        FAULTS=1 fill_stage
+    ) 8>"$scratch/faults.lock"
 }
 uses_faults() { grep -q '^use Faults;' "$top/test/t/$1.pl"; }
 
 # One TAP file, with its own folder for servers and logs; leaves its exit status in a file.
 tap_file() {
     local name=$1 dir="$scratch/tap/$1" status=0 start=$SECONDS path=$PATH
-    if uses_faults "$name"; then path=$scratch/faults$("$PG_CONFIG" --bindir):$path; fi
+    if uses_faults "$name"; then
+        fault_rig || return
+        path=$scratch/faults$("$PG_CONFIG" --bindir):$path
+    fi
     in_dir "$tree" env PATH="$path" TESTDIR="$dir" TESTDATADIR="$dir/tmp_check" TESTLOGDIR="$dir/tmp_check/log" \
         PG_REGRESS="$pgxs/test/regress/pg_regress" PG_TEST_PORT_DIR="$scratch/tap" \
         PG_CONFIG="$(PATH=$path command -v pg_config)" PERL5LIB="$pgxs/test/perl:$tree/test/perl:$tree/test/kafka" \
@@ -213,7 +214,6 @@ tap() {
     user_dir "$scratch/tap"
     for name in "${tests[@]}"; do user_dir "$scratch/tap/$name" "$scratch/tap/$name/tmp_check"; done
     kafka_rig "${tests[@]}"
-    fault_rig "${tests[@]}"
     syntax_rig "${tests[@]}"
     small_disk "${tests[@]}"
     run tap_files "${tests[@]}" || true

@@ -13,7 +13,7 @@ use Test::More;
 use Time::HiRes qw(time usleep);
 
 our @EXPORT = qw(make_node wait_until try_query start_script stop_script script_exit crash_child
-  worker_pids terminate_workers wait_until_up unexpected_crashes balanced_counters);
+  worker_pids terminate_workers wait_until_up kill_server unexpected_crashes balanced_counters);
 
 # A node that comes back by itself after a crash, as servers do by default. Lines are added to its
 # configuration, options to initdb's.
@@ -161,6 +161,30 @@ sub wait_until_up
 		my $now = checkpointer($node);
 		return $now && $now ne ($old_checkpointer // '');
 	});
+}
+
+sub postmaster_pid { return (split /\n/, slurp_file($_[0]->data_dir . '/postmaster.pid'))[0]; }
+
+# The machine fails: nothing of the server runs any more, all at once. Options: pid, of its postmaster, which may be about
+# to end; alone: only the postmaster is killed, and the others end when they notice.
+sub kill_server
+{
+	my ($node, %options) = @_;
+	my $pid = $options{pid} // postmaster_pid($node);
+	kill('STOP', $pid);    # it is not to notice, nor to start more
+	my @children = map { slurp_stat($_) =~ /^(\d+) .*\) \w $pid / ? $1 : () } glob('/proc/[0-9]*/stat');
+	kill('KILL', $pid, $options{alone} ? () : @children);
+	# Its number is to be free, too: the next one would take it for alive.
+	wait_until('nothing of it runs', sub { return !kill(0, $pid) && !grep { slurp_stat("/proc/$_/stat") =~ /\) [^ZX] / } @children });
+	$node->{_pid} = undef;
+	return;
+}
+
+sub slurp_stat
+{
+	my ($name) = @_;
+	open(my $file, '<', $name) or return '';    # gone meanwhile
+	return readline($file) // '';
 }
 
 # Lines of the server's log about deaths and panics that no test asked for.

@@ -13,7 +13,8 @@ our @COLUMNS = ('id bigint', 'ts timestamptz', 'k int', 'kt text', 'v int', 'f f
 sub pick { return $_[ int(rand(@_)) ]; }
 sub chance { return rand() < $_[0]; }
 
-my @keys = ([], ['k'], ['kt'], [ 'k', 'kt' ], ['k % 3 AS k3'], ["coalesce(kt, '?') AS kc"]);
+# The last: more groups than little memory holds.
+my @keys = ([], ['k'], ['kt'], [ 'k', 'kt' ], ['k % 3 AS k3'], ["coalesce(kt, '?') AS kc"], ['id % 997 AS many', 't']);
 
 # {O}: ordered by position in the answer; the view folds in that order by itself, one partition provided.
 my @aggs = ('sum(v)', 'avg(v)', 'min(t)', 'max(t)', 'min(v)', 'max(v)', 'count(v)', 'stddev(v)', 'bool_and(v > 2)',

@@ -78,26 +78,6 @@ sub start_feeding
 	return start_script($on, $name, $sql);
 }
 
-# The machine fails: nothing of the server runs any more, all at once.
-sub kill_all
-{
-	my ($node) = @_;
-	my ($postmaster) = slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/;
-	kill('STOP', $postmaster);    # it is not to notice
-	my @children = map { slurp_stat($_) =~ /^(\d+) .*\) \w $postmaster / ? $1 : () } glob('/proc/[0-9]*/stat');
-	kill('KILL', @children);
-	$node->kill9;
-	wait_until('nothing of it runs', sub { return !kill(0, $postmaster) && !grep { slurp_stat("/proc/$_/stat") =~ /\) [^ZX] / } @children });
-	return;
-}
-
-sub slurp_stat
-{
-	my ($name) = @_;
-	open(my $file, '<', $name) or return '';    # gone meanwhile
-	return readline($file) // '';
-}
-
 my $ours = "SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'stream_agg%'";
 
 sub is_query
@@ -160,7 +140,7 @@ sub test_asynchronous
 	ok($second->poll_query_until('postgres', 'SELECT n > 2000 FROM total'), 'the standby follows');
 	check_standby($second, $ledger, 'the standby');
 	is(script_exit($script), undef, 'under load');
-	kill_all($first);
+	kill_server($first);
 	stop_script($script);
 	promote($second);
 	goes_on($second, $ledger, 'the promoted one');
@@ -176,7 +156,7 @@ sub test_asynchronous
 	$script = start_feeding($second, 'feed_second', $ledger);
 	my $at = $second->safe_psql('postgres', 'SELECT max(id) FROM l');
 	ok($first->poll_query_until('postgres', "SELECT n > $at + 500 FROM total"), 'under load');
-	kill_all($second);
+	kill_server($second);
 	stop_script($script);
 	promote($first);
 	goes_on($first, $ledger, 'promoted again, it');
@@ -198,7 +178,7 @@ sub test_synchronous
 	ok($standby->poll_query_until('postgres', 'SELECT n > 2000 FROM total'), 'the standby follows');
 	check_standby($standby, $ledger, 'the standby');
 	is(script_exit($script), undef, 'under load');
-	kill_all($primary);
+	kill_server($primary);
 	stop_script($script);
 	my ($acknowledged) = slurp_file($script->{out}) =~ /(\d+)\n\z/;
 	promote($standby);
@@ -227,7 +207,7 @@ sub test_kafka
 	produce_until($ledger, $standby, 'SELECT n > 3000 FROM total', 'the standby follows');
 	check_standby($standby, $ledger, 'the standby');
 	$ledger->produce($kafka, 5000);
-	kill_all($primary);
+	kill_server($primary);
 	$ledger->produce($kafka, 1000);
 	promote($standby);
 	is($ledger->differences($standby, 'postgres'), '', 'positions and results agree');
