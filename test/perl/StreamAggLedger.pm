@@ -31,14 +31,15 @@ my %queries = (
 	rows => 'SELECT id, v FROM %s WHERE v > 2');
 my %windowed = map { $_ => 1 } qw(hours hops closed);
 
-# options: of every view; windowed_options: of those with windows (state = 'unlogged', say); views: only these;
+# options: of every view; unlogged: those with windows are there once more, {name}_unlogged; views: only these;
 # kafka: { bootstrap, topic, partitions }.
 sub new
 {
 	my ($class, %params) = @_;
+	my @views = $params{views} ? @{ $params{views} } : sort keys %queries;
+	push @views, map { "${_}_unlogged" } grep { $windowed{$_} } @views if $params{unlogged};
 	return bless {
-		next => 1, options => $params{options} || {}, windowed_options => $params{windowed_options} || {},
-		views => $params{views} || [ sort keys %queries ], kafka => $params{kafka},
+		next => 1, options => $params{options} || {}, views => \@views, kafka => $params{kafka},
 		partitions => $params{kafka} ? $params{kafka}{partitions} : 1
 	}, $class;
 }
@@ -48,13 +49,19 @@ sub views { return @{ $_[0]->{views} } }
 # How many events there are.
 sub count { return $_[0]->{next} - 1 }
 
+sub query
+{
+	my ($view, $from) = @_;
+	return sprintf($queries{ $view =~ s/_unlogged$//r }, $from);
+}
+
 sub create_view_sql
 {
 	my ($self, $view) = @_;
-	my %options = (%{ $self->{options} }, $windowed{$view} ? %{ $self->{windowed_options} } : (),
-		output_mode => $view eq 'closed' ? 'append' : 'update');
+	my %options = (%{ $self->{options} }, output_mode => $view =~ /^closed/ ? 'append' : 'update');
+	$options{state} = 'unlogged' if $view =~ /_unlogged$/;
 	return sprintf("CREATE MATERIALIZED VIEW %s WITH (stream_agg.continuous, %s) AS %s;\n", $view,
-		join(', ', map { "stream_agg.$_ = '$options{$_}'" } sort keys %options), sprintf($queries{$view}, 's'));
+		join(', ', map { "stream_agg.$_ = '$options{$_}'" } sort keys %options), query($view, 's'));
 }
 
 sub create_sql
@@ -121,8 +128,8 @@ sub differences
 		my $from = "(SELECT l.* FROM @{[ $self->events ]} JOIN stream_agg.partitions p ON p.view = '$view'::regclass AND p.partition = (id - 1) % $n WHERE (id - 1) / $n < p.position)";
 		$from = "(SELECT * FROM $from x WHERE date_trunc('hour', ts) + interval '1 hour' <="
 		  . " (SELECT CASE WHEN count(*) = $n THEN min(m) - interval '10 minutes' END FROM (SELECT max(ts) AS m FROM $from y GROUP BY (id - 1) % $n) z))"
-		  if $view eq 'closed';
-		my $answer = sprintf($queries{$view}, "$from l");
+		  if $view =~ /^closed/;
+		my $answer = query($view, "$from l");
 		$sql .= "SELECT '$view', x FROM ((($answer) EXCEPT ALL TABLE $view) UNION ALL (TABLE $view EXCEPT ALL ($answer))) x LIMIT 3;\n";
 	}
 	return $on->safe_psql($db, "$sql COMMIT");
