@@ -12,7 +12,7 @@ use Time::HiRes qw(usleep);
 
 use StreamAggTest;
 
-our @EXPORT = qw(run_script feed finish_prepared drop_round whats_up note_failure failures_of);
+our @EXPORT = qw(run_script feed finish_prepared drop_round whats_up choose_memory note_failure failures_of);
 
 my %failed;    # by seed: what went wrong
 
@@ -59,8 +59,22 @@ SQL
 my $some_worker = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'stream_agg worker' ORDER BY state = 'active' DESC, random() LIMIT 1";
 my $some_child = "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type IN ('checkpointer', 'background writer', 'walwriter', 'client backend', 'stream_agg launcher') ORDER BY random() LIMIT 1";
 
-# True when the server has crashed.
+# Memory for the state of each view: seldom enough for all groups, so that they go out and come back.
+sub choose_memory
+{
+	my ($node) = @_;
+	my @limits = (('64kB') x 3, (64 + int(rand(100))) . 'kB', '64MB');
+	my $limit = $limits[ rand @limits ];
+	note "state_memory = $limit";
+	$node->safe_psql('postgres', "ALTER SYSTEM SET stream_agg.state_memory = '$limit'");
+	$node->reload;
+	return $limit;
+}
+
+# True when the server has been away.
 my %hurts = (
+	memory => sub { choose_memory($_[0]); return 0; },
+	restart => sub { $_[0]->stop('fast'); $_[0]->start; return 1; },
 	kill_worker => sub { return crash_child($_[0], $some_worker); },
 	kill_child => sub { return crash_child($_[0], $some_child); },
 	stop => sub { $_[0]->stop('immediate'); $_[0]->start; return 1; },
@@ -132,7 +146,7 @@ sub drop_finished_steps
 }
 
 # Feeds all steps.  Parameters: hurts, kinds of them; watch, called all the while; crashed, called after every
-# crash.  The number of crashes, or undef when a step has failed.
+# crash or restart.  The number of these, or undef when a step has failed.
 sub feed
 {
 	my ($node, $name, $seeds, %params) = @_;

@@ -133,8 +133,10 @@ sub make_events
 
 # ---- views
 
+# So many and so wide that the least memory for state (64 kB) does not hold all groups.
+my $wide = 'rpad((id % 97)::text, 400) AS wide';
 my @keys = ([], ['k'], ['kt'], ['kn'], ['kf'], [ 'k', 'kt' ], ['k % 3 AS k3'],
-	["coalesce(kt, '?') AS kc"], [ 'kn', 'kf' ], ['lower(t) AS lt'], [ 'k', 'v > 50 AS big' ]);
+	["coalesce(kt, '?') AS kc"], [ 'kn', 'kf' ], ['lower(t) AS lt'], [ 'k', 'v > 50 AS big' ], ([$wide]) x 3);
 
 # {O}: ordered by the order of reading, in the oracle; the engine folds in that order by itself.
 my @aggs = ('count(*)', 'count(v)', 'sum(v)', 'sum(n)', 'avg(v)', 'avg(n)', 'min(t)', 'max(t)', 'min(n)',
@@ -606,6 +608,8 @@ sub generate_variants
 my @topic_queries = (
 	{ mode => 'append', delay => '10 s', targets => [ 'k', 'window_start', 'count(*) AS n', 'avg(v) AS v', 'max(id) AS id' ],
 		group => [ 'k', 'window_start' ], window => { call => "tumble(ts, '10 seconds')" } },
+	{ mode => 'append', delay => '10 s', targets => [ $wide, 'window_start', 'count(*) AS n', 'avg(v) AS v' ],
+		group => [ 'wide', 'window_start' ], window => { call => "hop(ts, '20 seconds', '5 seconds')" } },
 	{ mode => 'update', delay => '10 s', targets => [ 'part', 'window_start', 'window_end', 'append_id(id) AS ids', 'narrow_sum(v * 19000000) AS ns' ],
 		group => [ 'part', 'window_start', 'window_end' ], window => { call => "hop(ts, '20 seconds', '5 seconds')" } },
 	{ mode => 'update', targets => [ 'part', 'k', 'append_id(id) AS ids', 'sum(v / 7.0::float8) AS v' ], group => [ 'part', 'k' ],

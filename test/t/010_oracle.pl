@@ -1,9 +1,9 @@
 # 010_oracle.pl: every view holds the batch answer, whatever the events, batch cuts and crashes.
 #
 # Each seed is a stream with a few random views, random events in random transactions, and calls of run()
-# in between (test/perl/StreamAggOracle.pm). Many seeds share a server and its crashes: workers and other
-# children killed with SIGKILL, workers terminated, the server stopped at once. After every crash views
-# are compared with the answer over what their position says that they have read; in the end, with the
+# in between (test/perl/StreamAggOracle.pm). Many seeds share a server, its crashes and its memory: workers and
+# other children killed with SIGKILL, workers terminated, the server stopped at once or in order, the limit of
+# memory for state changed. After every crash or restart views are compared with the answer over what their position says that they have read; in the end, with the
 # answer over everything.  (190_same_log.pl is about what the answer may not depend on.)
 #
 #   SA_SEED=n     the first seed (default 1)
@@ -97,10 +97,7 @@ sub run_round
 	my ($round, @numbers) = @_;
 	my @seeds = map { StreamAggOracle::generate($_, "r$round") } @numbers;
 	srand($numbers[0] * 7919);
-	# Little memory for state in some rounds, so that groups go out and come back.
-	my $memory = $round % 2 ? '64kB' : '64MB';
-	$node->safe_psql('postgres', "ALTER SYSTEM SET stream_agg.state_memory = '$memory'");
-	$node->reload;
+	choose_memory($node);
 
 	if (!defined run_script($node, "setup_$round",
 			"SET client_min_messages = error;\nCREATE SCHEMA r$round;\n" . join('', map { $_->{setup} } @seeds)))
@@ -110,7 +107,7 @@ sub run_round
 		return;
 	}
 	my $crashes = feed($node, "feed_$round", \@seeds,
-		hurts => [ ('kill_worker') x 2, 'kill_child', 'stop', ('terminate') x 4, 'terminate_all' ],
+		hurts => [ ('kill_worker') x 2, 'kill_child', 'stop', 'restart', ('terminate') x 4, 'terminate_all', ('memory') x 3 ],
 		watch => \&monitor,
 		crashed => sub {
 			my @ordered = grep { $_->{ordered} && rand() < 12 / @seeds } @seeds;

@@ -2,9 +2,9 @@
 #
 # Each seed is a stream with one or two random queries (test/perl/StreamAggOracle.pm), every one of them in
 # several views with batches, triggers and state of their own, paused and resumed as it comes; sometimes also
-# alone on a stream of its own with the same records.  All read while the records come, through crashes, with little
-# memory in some rounds.  The first view of each query reads everything at once in the end, in peace, and with
-# the other amount of memory.  All of a query must agree on every row, every counter, every place and watermark, and
+# alone on a stream of its own with the same records.  All read while the records come, through crashes and orderly
+# restarts, with more and less memory.  The first view of each query reads everything at once in the end, in peace,
+# with other memory again.  All of a query must agree on every row, every counter, every place and watermark, and
 # every dead letter; and the first one with the batch answer, where SQL over a table can tell that.  In every
 # round there is a Kafka topic besides, of one to three partitions, where order counts within a partition only.
 #
@@ -30,7 +30,6 @@ use StreamAggTest;
 my $first = $ENV{SA_SEED} || 1;
 my $count = $ENV{SA_SEEDS} || ($ENV{SA_SEED} ? 1 : 300);
 my $round_size = $ENV{SA_ROUND} || 50;
-my @memories = ('64kB', '64MB');
 my %seen = map { $_ => 0 } qw(null_time future failed filtered late late_windows accepted);
 my $comparisons = 0;
 
@@ -47,14 +46,6 @@ my $kafka = Kafka->new("$PostgreSQL::Test::Utils::tmp_check/kafka", rig => 'mock
 $kafka->start;
 $node->safe_psql('postgres', "CREATE SERVER k FOREIGN DATA WRAPPER stream_agg OPTIONS (type 'kafka', bootstrap_servers '"
 	  . $kafka->bootstrap . "')");
-
-sub use_memory
-{
-	my ($memory) = @_;
-	$node->safe_psql('postgres', "ALTER SYSTEM SET stream_agg.state_memory = '$memory'");
-	$node->reload;
-	return;
-}
 
 # All that is to be the same, of every view: by name, what, a text.
 sub take_prints
@@ -175,11 +166,11 @@ sub compare_with_oracle
 # All have been fed; now everybody reads to the end, and those that have waited begin.
 sub finish
 {
-	my ($memory, @seeds) = @_;
+	my (@seeds) = @_;
 	my @queries = map { @{ $_->{queries} } } @seeds;
 	my $run = sub { return join('', map { "CALL stream_agg.run('$_->{name}', '60 s');\n" } @_) };
 	run_script($node, 'run', $run->(map { @{ $_->{variants} } } @queries)) // return undef;
-	use_memory($memory);
+	choose_memory($node);
 	run_script($node, 'run_at_once',
 		join('', map { "SELECT stream_agg.resume('$_->{name}');\n" } @queries) . $run->(@queries)) // return undef;
 	note_seen([ map { $_->{name} } @queries ]);
@@ -205,7 +196,7 @@ sub run_round
 	my $prints;
 	$kafka->create_topic($topic->{topic}, scalar @{ $topic->{records} });
 	srand($numbers[0] * 7919);
-	use_memory($memories[ $round % 2 ]);
+	choose_memory($node);
 	if (!defined run_script($node, "setup_$round",
 			"SET client_min_messages = error;\nCREATE SCHEMA r$round;\n"
 				. join('', map { "BEGIN;\n$_->{setup}COMMIT;\n" } @seeds, $topic)))
@@ -215,11 +206,11 @@ sub run_round
 	else
 	{
 		my $crashes = feed($node, "feed_$round", \@seeds,
-			hurts => [ 'kill_worker', StreamAggOracle::pick('stop', 'kill_child'), ('terminate') x 4, ('terminate_all') x 2 ],
+			hurts => [ 'kill_worker', StreamAggOracle::pick('stop', 'kill_child'), 'restart', ('terminate') x 4, ('terminate_all') x 2, ('memory') x 3 ],
 			watch => sub { send_some($topic) if rand() < 0.1 });
 		finish_prepared($node);    # none, unless feeding has failed
 		while (send_some($topic)) { }
-		$prints = finish($memories[ ($round + 1) % 2 ], @seeds, $topic) if defined $crashes;
+		$prints = finish(@seeds, $topic) if defined $crashes;
 		if ($prints)
 		{
 			cmp_ok($crashes, '>=', 1, "round $round: $crashes crashes") if @numbers > 5;
