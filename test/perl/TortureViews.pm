@@ -13,7 +13,7 @@ our @COLUMNS = ('id bigint', 'ts timestamptz', 'k int', 'kt text', 'v int', 'f f
 sub pick { return $_[ int(rand(@_)) ]; }
 sub chance { return rand() < $_[0]; }
 
-# The last: more groups than little memory holds.
+# The last: more groups than little memory holds, in a long window.
 my @keys = ([], ['k'], ['kt'], [ 'k', 'kt' ], ['k % 3 AS k3'], ["coalesce(kt, '?') AS kc"], ['id % 997 AS many', 't']);
 
 # {O}: ordered by position in the answer; the view folds in that order by itself, one partition provided.
@@ -34,14 +34,14 @@ sub some
 	return @result;
 }
 
-# Kinds: tumble, hop, running, rows.
+# Kinds: tumble, hop, running, rows. Options: mode; unlogged, where the view allows that; many groups.
 sub make_view
 {
 	my ($name, $stream, $kind, %options) = @_;
 	my %view = (name => $name, stream => $stream, kind => $kind, mode => 'update', drop_late => chance(0.2));
 	$view{mode} = $options{mode} || pick('update', 'append') if $kind =~ /tumble|hop/;
 	$view{mode} = pick('update', 'complete') if $kind eq 'running';
-	$view{window} = "tumble(ts, '" . pick(@tumbles) . "')" if $kind eq 'tumble';
+	$view{window} = "tumble(ts, '" . ($options{many} ? '1 minute' : pick(@tumbles)) . "')" if $kind eq 'tumble';
 	$view{window} = 'hop(ts, ' . pick(@hops) . ')' if $kind eq 'hop';
 	$view{where} = pick(@filters) if chance(0.4);
 	$view{join} = 'LEFT JOIN public.dim_one ON dk = k' if chance(0.15);
@@ -52,7 +52,7 @@ sub make_view
 	}
 	else
 	{
-		my @chosen = @{ pick(@keys) };
+		my @chosen = @{ $options{many} ? $keys[-1] : pick(@keys) };
 		my @window = $view{window} ? qw(window_start window_end) : ();
 		my $i = 0;
 		# Arrays that grow for ever would make the rig slow, and a join's order is not the events'.

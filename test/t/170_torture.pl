@@ -356,7 +356,7 @@ sub start_epoch
 	{
 		$setup .= create_stream($s);
 		push @{ $epoch->{views} }, { name => "$s->{name}_order", stream => $s, kind => 'rows', mode => 'append', targets => [ 'id', 'ts' ] } if $s->{order};
-		new_view($s, 'tumble', mode => 'update');
+		new_view($s, 'tumble', mode => 'update', many => 1);
 		new_view($s, 'tumble', mode => 'append');
 		new_view($s, 'hop', mode => pick('update', 'append'));
 		new_view($s, $_) for TortureViews::some(1, 2, 'running', 'rows', 'hop');
