@@ -43,7 +43,7 @@ my $patience = 20;               # seconds in which an armed point is passed, el
 my $partitions = 3;
 my $first_ms = 1_704_067_200_000;
 
-my @points = qw(fetch query fold result_write state_write close_window before_commit after_commit release start_worker start_view);
+my @points = qw(fetch query fold result_write state_write close_window before_commit after_commit release start_worker start_view spill compact);
 my @actions = qw(kill kill exit error shortage panic wait);
 
 srand($seed);
@@ -196,7 +196,8 @@ sub write_topic
 # Sometimes so little memory for state that groups go out and come back.
 sub choose_memory
 {
-	sql("ALTER SYSTEM SET stream_agg.state_memory = '" . pick('64kB', (64 + int(rand(960))) . 'kB', '256MB') . "'");
+	my $limit = $_[0] // pick('64kB', (64 + int(rand(960))) . 'kB', '256MB');
+	sql("ALTER SYSTEM SET stream_agg.state_memory = '$limit'");
 	$node->reload;
 	return;
 }
@@ -631,7 +632,7 @@ sub at_point
 sub any_relation
 {
 	my ($point) = @_;
-	return () if $point =~ /fetch|commit|release|start|rebuild/ || chance(0.6);
+	return () if $point =~ /fetch|commit|release|start|rebuild|compact/ || chance(0.6);
 	my @views = grep { $point eq 'close_window' ? $_->{window} : $point =~ /fold|state/ ? $_->{group} : 1 } @{ $epoch->{views} };
 	return (relation => pick(@views)->{name});
 }
@@ -708,6 +709,14 @@ sub start_point
 	return at_point($point, $action, \&add_view);
 }
 
+# Groups leave memory when it is short, and unlogged ones also when a worker stops in order.
+sub spill_point
+{
+	my ($action) = @_;
+	choose_memory('64kB');
+	return at_point('spill', $action, chance(0.3) && sub { terminate_workers($node) });
+}
+
 my %kinds = (
 	'kill worker' => sub { pause_a_moment(); kill_one($a_worker) },
 	'kill postmaster' => sub { pause_a_moment(); kill_postmaster() },
@@ -741,6 +750,7 @@ sub crash
 	my $done = !$action ? $kinds{$kind}->()
 	  : $kind eq 'drop' ? crash_drop($action)
 	  : $kind =~ /^start/ ? start_point($kind, $action)
+	  : $kind eq 'spill' ? spill_point($action)
 	  : $kind eq 'rebuild' ? at_point($kind, $action, undef, setting => 1)
 	  : at_point($kind, $action, undef, any_relation($kind));
 	return if !$done;
