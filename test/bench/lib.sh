@@ -64,3 +64,16 @@ wait_for_line() {
         sleep 0.02
     done
 }
+
+# ---- hurting
+
+# kill_server: until nobody is left. (Its files go, too: where nobody takes the dead away, as in some containers, their numbers stay in use.)
+kill_server() {
+    local postmaster pids
+    postmaster=$(as_user head -n 1 "${data:?}/postmaster.pid")
+    kill -STOP "$postmaster"        # no more children
+    mapfile -t pids < <(descendants "$postmaster")
+    kill -KILL "$postmaster"
+    while alive "${pids[@]/#//proc/}"; do sleep 0.02; done
+    as_user rm -f "$data/postmaster.pid" "$scratch/sock/.s.PGSQL.$PGPORT"*
+}

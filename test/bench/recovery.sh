@@ -90,17 +90,6 @@ note() { local file=$1; shift; say "$*" | tee -a "$file" >&3; }
 
 # ---- restart
 
-# Until nobody is left. (Its files go, too: where nobody takes the dead away, as in some containers, their numbers stay in use.)
-kill_server() {
-    local postmaster pids
-    postmaster=$(as_user head -n 1 "${data:?}/postmaster.pid")
-    kill -STOP "$postmaster"        # no more children
-    mapfile -t pids < <(descendants "$postmaster")
-    kill -KILL "$postmaster"
-    while alive "${pids[@]/#//proc/}"; do sleep 0.02; done
-    as_user rm -f "$data/postmaster.pid" "$scratch/sock/.s.PGSQL.$PGPORT"*
-}
-
 start_profile() {
     profile=
     [ -n "${SA_PERF:-}" ] || return 0

@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
 status=0
 
 export TEST_TIMEOUT=900 SA_SEEDS=80 KAFKA_RIG=mock
-tap='!(040_memory|050_staged|060_bloat|080_kafka_faults|090_kafka_data|100_kafka_security|145_databases|170_torture|175_adversity|180_failover|190_same_log)'
+tap='!(040_memory|045_big_state|050_staged|060_bloat|080_kafka_faults|090_kafka_data|100_kafka_security|145_databases|170_torture|175_adversity|180_failover|190_same_log)'
 
 if make -s -j"$(nproc)" WERROR=1 PG_CONFIG="$PG_CONFIG"; then
     echo 'ok      build'

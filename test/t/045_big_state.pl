@@ -1,0 +1,114 @@
+# 045_big_state.pl: many more groups are open than memory for state holds, and come and go: update mode with states in the
+# result and in the log, append mode, unlogged; through an orderly restart and a kill, until their window closes. Views are right,
+# and stay within twice the limit. The same with ten million groups: make big-state.
+#
+#   SA_SEED=n           (default: from the clock)
+#   SA_GROUPS=n         how many (default 300,000)
+#   SA_LIMIT=kilobytes  of stream_agg.state_memory (default 20.48 bytes a group: 6,000)
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use List::Util qw(max);
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use StreamAggTest;
+
+my $seed = $ENV{SA_SEED} || time % 1_000_000;
+my $groups = $ENV{SA_GROUPS} || 300_000;
+my $limit = $ENV{SA_LIMIT} || int($groups / 50);
+my $rows = 25_000;    # that are written at a time
+my $events = 0;
+note "SA_SEED=$seed";
+
+# Of some aggregates the state is their result, of others it is not.
+my %queries = (
+	counted => "SELECT window_start, k, count(*) AS n, sum(v) AS total, max(v) AS top FROM %s, tumble(at, '1 day') GROUP BY window_start, k",
+	averaged => "SELECT window_start, k, count(*) AS n, avg(v) AS mean FROM %s, tumble(at, '1 day') GROUP BY window_start, k");
+my %views = (counted => [ 'counted', 'update', 'heap' ], averaged => [ 'averaged', 'update', 'heap' ],
+	closed => [ 'averaged', 'append', 'heap' ], unlogged => [ 'averaged', 'update', 'unlogged' ], closed_unlogged => [ 'averaged', 'append', 'unlogged' ]);
+
+my $node = make_node('big_state', conf => "stream_agg.state_memory = '${limit}kB'\nstream_agg.segment_size = '4MB'\nwork_mem = '64MB'\nautovacuum = off\n");
+$node->start;
+$node->safe_psql('postgres', <<'SQL' . join('', map { create_view($_) } sort keys %views));
+CREATE EXTENSION stream_agg;
+CREATE TABLE l (k int NOT NULL, at timestamptz NOT NULL, v int);
+CREATE FOREIGN TABLE s (k int NOT NULL, at timestamptz NOT NULL, v int) SERVER stream_staged
+	OPTIONS (event_time 'at', watermark '1 hour', max_future 'infinity');
+SQL
+
+sub create_view
+{
+	my ($name) = @_;
+	my ($query, $mode, $state) = @{ $views{$name} };
+	return "CREATE MATERIALIZED VIEW $name WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.output_mode = '$mode',"
+	  . " stream_agg.state = '$state', stream_agg.max_batch_rows = 10000) AS " . sprintf($queries{$query}, 's') . ";\n";
+}
+
+# Writes so many events, of the key that {key} says for event i, at {at}, and has them read. Looks at the memory after every batch.
+sub feed
+{
+	my ($what, $count, $key, $at) = @_;
+	my $start = time;
+	my $sql = '';
+	for my $some (map { [ $_ * $rows + 1, $_ * $rows + $rows > $count ? $count : $_ * $rows + $rows ] } 0 .. ($count - 1) / $rows)
+	{
+		my ($first, $last) = map { $events + $_ } @$some;
+		$sql .= "WITH x AS (INSERT INTO l SELECT $key, timestamptz '2024-01-01Z' + $at, i % 100 FROM generate_series($first, $last) i RETURNING *)"
+		  . " INSERT INTO s SELECT * FROM x;\nCALL stream_agg.run('s', '300 s');\n"
+		  . "SELECT view, max(state_bytes) FROM stream_agg.progress GROUP BY 1;\n";
+	}
+	$events += $count;
+	my %most;
+	for (split /\n/, $node->safe_psql('postgres', $sql))
+	{
+		my ($view, $bytes) = split /\|/;
+		$most{$view} = max($bytes, $most{$view} // 0);
+	}
+	is(join(' ', sort keys %most), join(' ', sort keys %views), "$what: all views have read");
+	cmp_ok($most{$_}, '<=', 2 * 1024 * $limit, "$what: memory of $_ is bounded") for sort keys %most;
+	note sprintf('%s: %d s; most bytes: ', $what, time - $start) . join(', ', map { "$_ $most{$_}" } sort keys %most);
+	return;
+}
+
+sub compare
+{
+	my ($what) = @_;
+	my $closed = $node->safe_psql('postgres', "SELECT coalesce(watermark, '-infinity') FROM stream_agg.views WHERE view = 'closed'::regclass");
+	for my $name (sort keys %views)
+	{
+		my ($query, $mode) = @{ $views{$name} };
+		my $answer = sprintf($queries{$query}, 'l');
+		$answer = "SELECT * FROM ($answer) x WHERE window_start + interval '1 day' <= '$closed'" if $mode eq 'append';
+		is($node->safe_psql('postgres', <<"SQL"), '0|0', "$what: $name is right");
+SET timezone = 'UTC';
+WITH answer AS MATERIALIZED ($answer)
+SELECT (SELECT count(*) FROM (TABLE answer EXCEPT ALL TABLE $name) x), (SELECT count(*) FROM $name) - (SELECT count(*) FROM answer);
+SQL
+	}
+	return;
+}
+
+# Groups come into being in no order, and all are in one window.
+feed('new groups', $groups, "i::bigint * 7919 % $groups", "i % 1000 * interval '1 minute'");
+my $open = $node->safe_psql('postgres', 'SELECT count(*), min(groups), max(groups) FROM stream_agg.views');
+is($open, join('|', scalar keys %views, $groups, $groups), 'all groups are open');
+my $any = "abs(hashint8(i + $seed)::bigint) % $groups";
+feed('groups that come back', $rows, $any, "interval '20 hours'");
+$node->restart;
+feed('after a restart', $rows, $any, "interval '21 hours'");
+kill_server($node);
+$node->start;
+feed('after a kill', $rows, $any, "interval '22 hours'");
+feed('a few of them', $rows, "$any % 100", "interval '23 hours'");
+compare('while the window is open');
+$node->restart;
+feed('closing', 10, 'i', "interval '2 days 1 hour'");
+compare('after it has closed');
+is($node->safe_psql('postgres', 'SELECT DISTINCT groups FROM stream_agg.views'), '10', 'its groups are forgotten');
+
+is_deeply([ unexpected_crashes($node) ], [], 'no crash');
+$node->stop;
+done_testing();
