@@ -4,6 +4,7 @@
 #
 #   SA_EVENTS=n     how many events (default 2,000,000)
 #   SA_HOURS=n      how many hours of windows (default 1; make soak-day: 24)
+#   SA_STATE_MEMORY=limit      of stream_agg.state_memory in these hours (default 256MB; 1MB holds less than half of the groups)
 #   SA_ONLY=name    updates, hours, closing
 use strict;
 use warnings;
@@ -93,6 +94,9 @@ part 'hours' => sub {
 	my $keys = 10_000;
 	my $minutes = 60 * $hours;
 	my %seen;
+	my $memory = $ENV{SA_STATE_MEMORY} || '256MB';
+	sql("ALTER SYSTEM SET stream_agg.state_memory = '$memory'");
+	$node->reload;
 	sql(<<'SQL');
 CREATE FOREIGN TABLE s (k int NOT NULL, ts timestamptz, v int) SERVER stream_staged
 	OPTIONS (event_time 'ts', watermark '1 minute');
@@ -100,6 +104,8 @@ CREATE MATERIALIZED VIEW updated WITH (stream_agg.continuous, stream_agg.trigger
 	SELECT window_start, k, count(*) AS n, sum(v) AS total, avg(v) AS mean FROM s, tumble(ts, '5 minutes') GROUP BY window_start, k;
 CREATE MATERIALIZED VIEW appended WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.output_mode = 'append') AS
 	SELECT window_start, k, count(*) AS n, sum(v) AS total, stddev(v) AS deviation FROM s, tumble(ts, '5 minutes') GROUP BY window_start, k;
+CREATE MATERIALIZED VIEW unlogged WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.output_mode = 'append', stream_agg.state = 'unlogged') AS
+	SELECT window_start, k, count(*) AS n, sum(v) AS total, avg(v) AS mean FROM s, tumble(ts, '5 minutes') GROUP BY window_start, k;
 SQL
 	for my $hour (0 .. $hours - 1)
 	{
@@ -123,8 +129,8 @@ SQL
 	ok($node->poll_query_until('postgres', 'SELECT staged_bytes <= 3 * 4 * 1024 * 1024 FROM stream_agg.streams'), 'staged rows are given back');
 	my $all = "SELECT count(*), sum(v) FROM (SELECT k % 100 + minute % 7 AS v FROM generate_series(1, $keys) k, generate_series(0, %d) minute) s";
 	is(sql('SELECT sum(n), sum(total) FROM updated'), sql(sprintf $all, $minutes - 1), 'the answer, updated');
-	is(sql('SELECT sum(n), sum(total) FROM appended'), sql(sprintf $all, $minutes - 6), 'and appended');
-	is_tight($_, 100 + sql("SELECT pg_relation_size('$_') / 8192 / 10")) for 'updated', 'appended';
+	is(sql("SELECT sum(n), sum(total) FROM $_"), sql(sprintf $all, $minutes - 6), "and $_") for 'appended', 'unlogged';
+	is_tight($_, 100 + sql("SELECT pg_relation_size('$_') / 8192 / 10")) for 'updated', 'appended', 'unlogged';
 	sql('DROP FOREIGN TABLE s CASCADE');
 };
 
