@@ -191,3 +191,70 @@ GRANT SELECT ON stream_agg.streams, stream_agg.views, stream_agg.progress, strea
 -- Dump, restore, upgrade
 --
 COMMENT ON FUNCTION stream_agg.forget_database() IS 'trigger: a restored continuous view gets its parts back, and waits for resume()';
+
+--
+-- Windows: cumulate(), months, and the local time of a zone
+--
+CREATE FUNCTION stream_agg.window_start(ts timestamptz, size interval, origin timestamptz, timezone text) RETURNS timestamptz
+	LANGUAGE C IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'sa_window_start';
+CREATE FUNCTION stream_agg.window_end(ts timestamptz, size interval, origin timestamptz, timezone text) RETURNS timestamptz
+	LANGUAGE C IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'sa_window_end';
+CREATE FUNCTION stream_agg.hop_start(ts timestamptz, size interval, slide interval, origin timestamptz, k integer, timezone text)
+	RETURNS timestamptz LANGUAGE C IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'sa_hop_start';
+CREATE FUNCTION stream_agg.hop_end(ts timestamptz, size interval, slide interval, origin timestamptz, k integer, timezone text)
+	RETURNS timestamptz LANGUAGE C IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'sa_hop_end';
+CREATE FUNCTION stream_agg.cumulate_ends(ts timestamptz, step interval, size interval, origin timestamptz, timezone text)
+	RETURNS SETOF timestamptz LANGUAGE C IMMUTABLE PARALLEL SAFE ROWS 10 AS 'MODULE_PATHNAME', 'sa_cumulate_ends';
+CREATE FUNCTION stream_agg.cumulate_ends(ts timestamp, step interval, size interval, origin timestamp)
+	RETURNS SETOF timestamp LANGUAGE C IMMUTABLE PARALLEL SAFE ROWS 10 AS 'MODULE_PATHNAME', 'sa_cumulate_ends';
+COMMENT ON FUNCTION stream_agg.window_start(timestamptz, interval, timestamptz, text) IS 'start of the tumbling window that holds a time, by the local time of a zone';
+COMMENT ON FUNCTION stream_agg.window_end(timestamptz, interval, timestamptz, text) IS 'end of the tumbling window that holds a time, exclusive, by the local time of a zone';
+COMMENT ON FUNCTION stream_agg.hop_start(timestamptz, interval, interval, timestamptz, integer, text) IS 'start of the k-th hopping window that holds a time, counted back from the latest, by the local time of a zone; NULL if it does not';
+COMMENT ON FUNCTION stream_agg.hop_end(timestamptz, interval, interval, timestamptz, integer, text) IS 'end of the k-th hopping window that holds a time, by the local time of a zone; NULL if it does not';
+COMMENT ON FUNCTION stream_agg.cumulate_ends(timestamptz, interval, interval, timestamptz, text) IS 'ends of the cumulating windows that hold a time, by the local time of a zone';
+COMMENT ON FUNCTION stream_agg.cumulate_ends(timestamp, interval, interval, timestamp) IS 'ends of the cumulating windows that hold a time';
+
+-- A function cannot be given another parameter.  What uses those without a zone goes on with them.
+ALTER FUNCTION @extschema@.tumble(timestamptz, interval, timestamptz) SET SCHEMA stream_agg;
+ALTER FUNCTION @extschema@.hop(timestamptz, interval, interval, timestamptz) SET SCHEMA stream_agg;
+ALTER FUNCTION stream_agg.tumble(timestamptz, interval, timestamptz) RENAME TO tumble_without_zone;
+ALTER FUNCTION stream_agg.hop(timestamptz, interval, interval, timestamptz) RENAME TO hop_without_zone;
+COMMENT ON FUNCTION stream_agg.tumble_without_zone(timestamptz, interval, timestamptz) IS 'tumble() of version 1.0';
+COMMENT ON FUNCTION stream_agg.hop_without_zone(timestamptz, interval, interval, timestamptz) IS 'hop() of version 1.0';
+
+CREATE FUNCTION @extschema@.tumble(ts timestamptz, size interval, origin timestamptz DEFAULT NULL, timezone text DEFAULT NULL,
+	OUT window_start timestamptz, OUT window_end timestamptz) RETURNS SETOF record
+	LANGUAGE sql IMMUTABLE PARALLEL SAFE ROWS 1 AS $$
+	SELECT stream_agg.window_start(ts, size, origin, timezone), stream_agg.window_end(ts, size, origin, timezone)
+	WHERE ts IS NOT NULL AND size IS NOT NULL
+$$;
+CREATE FUNCTION @extschema@.hop(ts timestamptz, size interval, slide interval, origin timestamptz DEFAULT NULL,
+	timezone text DEFAULT NULL, OUT window_start timestamptz, OUT window_end timestamptz) RETURNS SETOF record
+	LANGUAGE sql IMMUTABLE PARALLEL SAFE ROWS 10 AS $$
+	SELECT stream_agg.hop_start(ts, size, slide, origin, k, timezone), stream_agg.hop_end(ts, size, slide, origin, k, timezone)
+	FROM pg_catalog.generate_series(0, stream_agg.hop_count(size, slide) OPERATOR(pg_catalog.-) 1) AS k
+	WHERE stream_agg.hop_start(ts, size, slide, origin, k, timezone) IS NOT NULL
+$$;
+CREATE FUNCTION @extschema@.cumulate(ts timestamptz, step interval, size interval, origin timestamptz DEFAULT NULL,
+	timezone text DEFAULT NULL, OUT window_start timestamptz, OUT window_end timestamptz) RETURNS SETOF record
+	LANGUAGE sql IMMUTABLE PARALLEL SAFE ROWS 10 AS $$
+	SELECT stream_agg.window_start(ts, size, origin, timezone), ends
+	FROM stream_agg.cumulate_ends(ts, step, size, origin, timezone) AS ends
+$$;
+CREATE FUNCTION @extschema@.cumulate(ts timestamp, step interval, size interval, origin timestamp DEFAULT NULL,
+	OUT window_start timestamp, OUT window_end timestamp) RETURNS SETOF record
+	LANGUAGE sql IMMUTABLE PARALLEL SAFE ROWS 10 AS $$
+	SELECT stream_agg.window_start(ts, size, origin), ends
+	FROM stream_agg.cumulate_ends(ts, step, size, origin) AS ends
+$$;
+CREATE FUNCTION @extschema@.cumulate(ts date, step interval, size interval, origin date DEFAULT NULL,
+	OUT window_start timestamp, OUT window_end timestamp) RETURNS SETOF record
+	LANGUAGE sql IMMUTABLE PARALLEL SAFE ROWS 10 AS $$
+	SELECT stream_agg.window_start(ts::timestamp, size, origin::timestamp), ends
+	FROM stream_agg.cumulate_ends(ts::timestamp, step, size, origin::timestamp) AS ends
+$$;
+COMMENT ON FUNCTION @extschema@.tumble(timestamptz, interval, timestamptz, text) IS 'tumbling window: [window_start, window_end) of this size that holds ts';
+COMMENT ON FUNCTION @extschema@.hop(timestamptz, interval, interval, timestamptz, text) IS 'hopping windows of this size, one every slide, that hold ts';
+COMMENT ON FUNCTION @extschema@.cumulate(timestamptz, interval, interval, timestamptz, text) IS 'cumulating windows that hold ts: they begin together every size, and end one every step';
+COMMENT ON FUNCTION @extschema@.cumulate(timestamp, interval, interval, timestamp) IS 'cumulating windows that hold ts: they begin together every size, and end one every step';
+COMMENT ON FUNCTION @extschema@.cumulate(date, interval, interval, date) IS 'cumulating windows that hold the midnight of a date: they begin together every size, and end one every step';

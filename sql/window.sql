@@ -73,12 +73,10 @@ SELECT * FROM tumble(timestamptz '-infinity', '5 minutes');
 SELECT * FROM hop(timestamp 'infinity', '5 minutes', '1 minute');
 SELECT * FROM tumble(timestamptz '2024-01-01', '0');
 SELECT * FROM tumble(timestamptz '2024-01-01', '-5 minutes');
-SELECT * FROM tumble(timestamptz '2024-01-01', '1 month');
 SELECT * FROM tumble(timestamptz '2024-01-01', '1 year 1 day');
 SELECT * FROM tumble(timestamptz '2024-01-01', '5 minutes', 'infinity');
 SELECT * FROM hop(timestamptz '2024-01-01', '5 minutes', '0');
 SELECT * FROM hop(timestamptz '2024-01-01', '5 minutes', '-1 minute');
-SELECT * FROM hop(timestamptz '2024-01-01', '5 minutes', '1 month');
 SELECT * FROM hop(timestamptz '2024-01-01', '0', '1 minute');
 SELECT * FROM hop(timestamptz '2024-01-01', '100 days', '1 second');
 SELECT * FROM tumble(timestamptz '4714-11-24 00:00:00 BC', '7 days');
@@ -103,7 +101,7 @@ SELECT window_start, window_end, count(*), sum(id) FROM event, hop(at, '5 minute
 
 -- Not STRICT and without SET clauses, which is what lets them be inlined; immutable, parallel safe.
 SELECT p.oid::regprocedure AS function, l.lanname, provolatile, proisstrict, proparallel, proconfig
-FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang WHERE p.oid::regprocedure::text ~ '^(tumble|hop)\(' ORDER BY p.oid::regprocedure::text COLLATE "C";
+FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang WHERE p.oid::regprocedure::text ~ '^(tumble|hop|cumulate)\(' ORDER BY p.oid::regprocedure::text COLLATE "C";
 
 DROP TABLE event;
 DROP FUNCTION utc(text);

@@ -187,6 +187,13 @@ sa_flatten_groups(Query *query)
 	ExecuteTruncateGuts(list_make1(rel), list_make1_oid(RelationGetRelid(rel)), NIL, DROP_RESTRICT, false)
 #endif
 
+/* 17: intervals can be infinite. */
+#if PG_VERSION_NUM >= 170000
+#define sa_interval_is_infinite(interval) INTERVAL_NOT_FINITE(interval)
+#else
+#define sa_interval_is_infinite(interval) false
+#endif
+
 /*
  * What the redirected parser must know of the server's (grammar.c): the tokens between the last keyword's and
  * those of the parse modes.  15: NOT_LA, NULLS_LA, WITH_LA; 16: FORMAT_LA and WITHOUT_LA, too.  19 is not known.

@@ -37,6 +37,7 @@
 #include "result.h"
 #include "slot.h"
 #include "state_recover.h"
+#include "window_call.h"
 
 #define NOT_THERE (-1)
 
@@ -122,8 +123,7 @@ compare_windows(const Change *change)
 	const SaQuery *from = change->from;
 	const SaQuery *to = change->to;
 
-	if (from->windowed != to->windowed || from->window_size != to->window_size || from->hop_count != to->hop_count ||
-		from->hop_slide != to->hop_slide || from->hop_origin != to->hop_origin ||
+	if (from->windowed != to->windowed || !sa_window_call_equal(from->window, to->window) ||
 		!equal(below_expr(from, from->start_column), below_expr(to, to->start_column)) ||
 		!equal(below_expr(from, from->end_column), below_expr(to, to->end_column)))
 		refuse(change, "Its window would be another one.");

@@ -317,7 +317,7 @@ create_key(NewView *new)
 
 		appendStringInfoString(&columns, quote_identifier(get_attname(new->result, attr, false)));
 		/* windows of different sizes may start together */
-		if (split->window_size <= 0)
+		if (split->start_result && !split->measures.start_decides)
 			appendStringInfo(&columns, ", %s", quote_identifier(get_attname(new->result, split->end_result, false)));
 		separator = ", ";
 	}

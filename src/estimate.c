@@ -152,8 +152,8 @@ look_at_definition(SaViewConfig *config, Estimate *estimate, bool *transform)
 	query = sa_query_load(config->definition, config->view, GetUserId());
 	sa_option_view(config->options, &options);
 	estimate->windowed = query->windowed;
-	estimate->size = query->window_size;
-	estimate->slide = query->window_slide;
+	estimate->size = query->measures.longest;
+	estimate->slide = query->measures.slide;
 	estimate->delay = delay_of(config->stream, options.watermark);
 	*transform = query->transform;
 	sa_query_free(query);
@@ -449,8 +449,8 @@ estimate_sample(ReturnSetInfo *rsinfo, SaQuery *query, int64 asked, int rows)
 	SaStateSize size;
 	Estimate	estimate = {
 		.windowed = query->windowed,
-		.size = query->window_size,
-		.slide = query->window_slide,
+		.size = query->measures.longest,
+		.slide = query->measures.slide,
 		.delay = delay_of(query->stream, SA_NO_DELAY),
 		.window_groups = -1,
 		.basis = "the stream holds no event for this query"

@@ -17,15 +17,12 @@
 #include "catalog/pg_operator.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
-#include "commands/extension.h"
-#include "catalog/dependency.h"
 #include "executor/executor.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/clauses.h"
 #include "optimizer/optimizer.h"
 #include "parser/parsetree.h"
-#include "parser/parse_func.h"
 #include "rewrite/rewriteDefine.h"
 #include "rewrite/rewriteHandler.h"
 #include "rewrite/rewriteManip.h"
@@ -33,14 +30,13 @@
 #include "storage/lmgr.h"
 #include "tcop/tcopprot.h"
 #include "utils/builtins.h"
-#include "utils/date.h"
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/ruleutils.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
-#include "utils/timestamp.h"
 
 #include "compat.h"
 #include "query.h"
@@ -191,32 +187,6 @@ count_streams(Query *query)
 	return count;
 }
 
-/* Our window functions are members of the extension, whatever schema they are in. */
-static bool
-is_window_function(Node *expr)
-{
-	FuncExpr   *func = (FuncExpr *) expr;
-	char	   *name;
-
-	if (!IsA(expr, FuncExpr))
-		return false;
-	name = get_func_name(func->funcid);
-	if (name == NULL || (strcmp(name, "tumble") != 0 && strcmp(name, "hop") != 0))
-		return false;
-	return getExtensionOfObject(ProcedureRelationId, func->funcid) == get_extension_oid("stream_agg", true);
-}
-
-static FuncExpr *
-window_function_of(RangeTblEntry *rte)
-{
-	Node	   *expr;
-
-	if (rte->rtekind != RTE_FUNCTION || list_length(rte->functions) != 1)
-		return NULL;
-	expr = ((RangeTblFunction *) linitial(rte->functions))->funcexpr;
-	return is_window_function(expr) ? (FuncExpr *) expr : NULL;
-}
-
 static Relids
 rtis_of(Node *jtnode)
 {
@@ -267,6 +237,14 @@ check_window_time(SplitContext *split, FuncExpr *window)
 	Relation	rel = table_open(split->result->stream, AccessShareLock);
 	SaStreamOptions *stream = sa_option_stream(rel);
 
+	if (stream->time_attr != InvalidAttrNumber && stream->time_type != TIMESTAMPTZOID && exprType(arg) == TIMESTAMPTZOID)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("a window in a time zone needs an event time of type timestamp with time zone"),
+				 errdetail("The event time of stream \"%s\" is of type %s.", RelationGetRelationName(rel),
+						   format_type_be(stream->time_type)),
+				 errhint("Leave the time zone out: windows are in the local time that the column is in."),
+				 parser_errposition(split->pstate, exprLocation((Node *) window))));
 	if (stream->time_attr != InvalidAttrNumber &&
 		!(IsA(arg, Var) && ((Var *) arg)->varno == split->stream_rti && ((Var *) arg)->varattno == stream->time_attr))
 		ereport(ERROR,
@@ -298,7 +276,7 @@ find_stream_and_window(SplitContext *split)
 			split->stream_rti = rti;
 			split->result->stream = rte->relid;
 		}
-		else if ((func = window_function_of(rte)) != NULL)
+		else if ((func = sa_window_call_of(rte)) != NULL)
 		{
 			if (window)
 				refuse(split->pstate, exprLocation((Node *) func),
@@ -326,56 +304,6 @@ find_stream_and_window(SplitContext *split)
 		(split->window_rti != 0 && bms_is_member(split->window_rti, split->nullable)))
 		refuse(split->pstate, -1, "a stream on the nullable side of an outer join is not supported",
 			   "Put the stream on the preserved side, such as the left side of a LEFT JOIN.");
-}
-
-/* A window function's argument when it is a constant; NULL when it is none. */
-static Const *
-constant_argument(FuncExpr *func, int n)
-{
-	Node	   *arg = eval_const_expressions(NULL, list_nth(func->args, n));
-
-	return IsA(arg, Const) && ((Const *) arg)->consttype == INTERVALOID ? (Const *) arg : NULL;
-}
-
-/* Complain of a size or slide that no event could have, where they are constants. */
-static void
-check_window_size(SplitContext *split, FuncExpr *func)
-{
-	bool		hop = strcmp(get_func_name(func->funcid), "hop") == 0;
-	Const	   *size = constant_argument(func, 1);
-	Const	   *slide = hop ? constant_argument(func, 2) : NULL;
-	ParseCallbackState callback;
-
-	if ((size && size->constisnull) || (slide && slide->constisnull))
-		refuse(split->pstate, exprLocation((Node *) func), "a window whose size or slide is NULL is not supported",
-			   "Give an interval such as '5 minutes'.");
-	if (size == NULL || (hop && slide == NULL))
-		return;
-	setup_parser_errposition_callback(&callback, split->pstate, exprLocation((Node *) func));
-	sa_window_check(DatumGetIntervalP(size->constvalue), hop ? DatumGetIntervalP(slide->constvalue) : NULL);
-	cancel_parser_errposition_callback(&callback);
-}
-
-/* Type of a window's start and end: that of the time it is over, a date counting as its midnight. */
-static Oid
-window_type(FuncExpr *window)
-{
-	Oid			type = exprType(linitial(window->args));
-
-	return type == DATEOID ? TIMESTAMPOID : type;
-}
-
-/* A window's size (argument 1) or slide (2) in microseconds, 0 when it is not constant. */
-static int64
-constant_size(FuncExpr *func, int n)
-{
-	Const	   *size = constant_argument(func, n);
-	Interval   *interval;
-
-	if (size == NULL)
-		return 0;
-	interval = DatumGetIntervalP(size->constvalue);
-	return interval->month == 0 ? interval->day * USECS_PER_DAY + interval->time : 0;
 }
 
 /* --- functions whose answer changes from one reading to the next --- */
@@ -502,12 +430,35 @@ add_key(SplitContext *split, SortGroupClause *clause, TargetEntry *tle)
 	split->group_columns = lappend_int(split->group_columns, result->nkeys);
 }
 
+/* Both bounds of a window must be told by those that are selected. */
+static void
+measure_window(SplitContext *split, FuncExpr *func)
+{
+	SaQuery    *result = split->result;
+	SaWindowMeasures measures;
+
+	sa_window_call_check(func, split->pstate);
+	sa_window_call_measure(func, &measures);
+	if ((result->start_result == 0 && !measures.end_decides) || (result->end_result == 0 && !measures.start_decides))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("window_start and window_end must both be in GROUP BY and in the select list when %s",
+						measures.start_decides || measures.end_decides ? "one of them does not decide the other" :
+						"the window's size is not constant"),
+				 measures.end_decides && !measures.start_decides ? errhint("window_end alone is enough, too.") :
+				 measures.start_decides ? errhint("window_start alone is enough, too.") : 0,
+				 parser_errposition(split->pstate, exprLocation((Node *) func))));
+	result->window = (FuncExpr *) sa_flatten_join_aliases(split->query, (Node *) func);
+	result->window_size = measures.size;
+	result->measures = measures;
+}
+
 static void
 add_window(SplitContext *split)
 {
 	SaQuery    *result = split->result;
-	FuncExpr   *func = window_function_of(rt_fetch(split->window_rti, split->query->rtable));
-	Oid			type = window_type(func);
+	FuncExpr   *func = sa_window_call_of(rt_fetch(split->window_rti, split->query->rtable));
+	Oid			type = sa_window_call_type(func);
 	Var		   *start = makeVar(split->window_rti, 1, type, -1, InvalidOid, 0);
 	Var		   *end = makeVar(split->window_rti, 2, type, -1, InvalidOid, 0);
 
@@ -520,14 +471,7 @@ add_window(SplitContext *split)
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("window_start or window_end must be in the select list of a continuous view"),
 				 parser_errposition(split->pstate, exprLocation((Node *) func))));
-	check_window_size(split, func);
-	result->window_size = constant_size(func, 1);
-	result->window_slide = constant_size(func, strcmp(get_func_name(func->funcid), "hop") == 0 ? 2 : 1);
-	if (result->window_size <= 0 && (result->start_result == 0 || result->end_result == 0))
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("window_start and window_end must both be in GROUP BY and in the select list when the window's size is not constant"),
-				 parser_errposition(split->pstate, exprLocation((Node *) func))));
+	measure_window(split, func);
 	result->start_column = below_column(split, (Expr *) start, "window_start");
 	result->end_column = below_column(split, (Expr *) end, "window_end");
 	split->groups = lappend(lappend(split->groups, start), end);
@@ -732,9 +676,9 @@ reads_stream_alone(SplitContext *split)
 
 	if (split->window_rti != 0)
 	{
-		FuncExpr   *window = window_function_of(rt_fetch(split->window_rti, split->query->rtable));
+		FuncExpr   *window = sa_window_call_of(rt_fetch(split->window_rti, split->query->rtable));
 
-		if (split->result->hop_count > 0 || strcmp(get_func_name(window->funcid), "tumble") == 0)
+		if (split->result->hop_count > 0 || sa_window_call_bound(window, false) != NULL)
 			rtis = bms_del_member(rtis, split->window_rti);
 	}
 	return bms_membership(rtis) == BMS_SINGLETON;
@@ -763,24 +707,6 @@ note_columns(SplitContext *split)
 	result->fleeting[SA_CTID_COLUMN - 1] = false;	/* read at once */
 }
 
-/* stream_agg.window_start or window_end with the arguments of tumble(). */
-static Expr *
-window_bound(const char *name, FuncExpr *tumble, Oid type)
-{
-	Oid			types[] = {type, INTERVALOID, type};
-	Oid			funcid = LookupFuncName(list_make2(makeString("stream_agg"), makeString(pstrdup(name))), 3, types, false);
-	List	   *args = copyObject(tumble->args);
-	ListCell   *lc;
-
-	foreach(lc, args)
-		if (exprType(lfirst(lc)) == DATEOID)
-			lfirst(lc) = makeFuncExpr(F_TIMESTAMP_DATE, TIMESTAMPOID, list_make1(lfirst(lc)), InvalidOid, InvalidOid,
-									  COERCE_EXPLICIT_CAST);
-	if (list_length(args) == 2)
-		args = lappend(args, makeNullConst(type, -1, InvalidOid));
-	return (Expr *) makeFuncExpr(funcid, type, args, InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL);
-}
-
 /* The window function has been taken out of the FROM list. */
 static void
 forget_function(RangeTblEntry *rte)
@@ -797,34 +723,13 @@ forget_function(RangeTblEntry *rte)
 static Query *
 inline_tumble(SplitContext *split, Query *below, FuncExpr *tumble)
 {
-	Oid			type = window_type(tumble);
-	List	   *bounds = list_make2(makeTargetEntry(window_bound("window_start", tumble, type), 1, NULL, false),
-									makeTargetEntry(window_bound("window_end", tumble, type), 2, NULL, false));
+	List	   *bounds = list_make2(makeTargetEntry(sa_window_call_bound(tumble, false), 1, NULL, false),
+									makeTargetEntry(sa_window_call_bound(tumble, true), 2, NULL, false));
 
 	below = (Query *) sa_replace_vars((Node *) below, split->window_rti, rt_fetch(split->window_rti, below->rtable), bounds,
 									  &below->hasSubLinks);
 	forget_function(rt_fetch(split->window_rti, below->rtable));
 	return below;
-}
-
-/* A constant interval or time argument in microseconds; false when it is none. */
-static bool
-constant_usecs(FuncExpr *func, int n, int64 *usecs)
-{
-	Const	   *arg = constant_argument(func, n);
-	Interval   *interval;
-
-	if (arg == NULL)
-		return false;
-	if (arg->consttype != INTERVALOID)
-	{
-		*usecs = arg->consttype == DATEOID ? (int64) DatumGetDateADT(arg->constvalue) * USECS_PER_DAY :
-			DatumGetInt64(arg->constvalue);
-		return !TIMESTAMP_NOT_FINITE(*usecs);
-	}
-	interval = DatumGetIntervalP(arg->constvalue);
-	*usecs = interval->day * USECS_PER_DAY + interval->time;
-	return interval->month == 0 && *usecs > 0;
 }
 
 /* Take hop() out where its windows are grouping columns and nothing else. */
@@ -841,11 +746,7 @@ take_out_hop(SplitContext *split, Query *below, FuncExpr *hop)
 	int64		slide;
 	int64		origin;
 
-	if (!constant_usecs(hop, 1, &size) || !constant_usecs(hop, 2, &slide))
-		return below;
-	if (list_length(hop->args) < 4)
-		origin = sa_window_default_origin(slide);
-	else if (!constant_usecs(hop, 3, &origin))
+	if (!sa_window_call_hop(hop, &size, &slide, &origin))
 		return below;
 	if (exprType((Node *) time) == DATEOID)
 		time = (Expr *) makeFuncExpr(F_TIMESTAMP_DATE, TIMESTAMPOID, list_make1(time), InvalidOid, InvalidOid,
@@ -951,8 +852,8 @@ inline_window(SplitContext *split, Query *below)
 
 	if (split->window_rti == 0)
 		return below;
-	func = window_function_of(rt_fetch(split->window_rti, below->rtable));
-	if (strcmp(get_func_name(func->funcid), "tumble") == 0)
+	func = sa_window_call_of(rt_fetch(split->window_rti, below->rtable));
+	if (sa_window_call_bound(func, false) != NULL)
 		return inline_tumble(split, below, func);
 	return split->result->windowed ? take_out_hop(split, below, func) : below;
 }
@@ -1192,6 +1093,24 @@ bool
 sa_query_agg_in_result(const SaQuery *query, const SaAgg *agg, int i, SaOutputMode mode)
 {
 	return mode != SA_APPEND && query->having == NULL && query->aggs[i].result != 0 && sa_agg_value_is_state(agg);
+}
+
+char *
+sa_query_bound(const SaQuery *query, Oid result, bool end)
+{
+	AttrNumber	own = end ? query->end_result : query->start_result;
+	AttrNumber	other = end ? query->start_result : query->end_result;
+	const char *name = quote_identifier(get_attname(result, own ? own : other, false));
+	Oid			type = sa_window_call_type(query->window);
+	Expr	   *bound;
+
+	if (own)
+		return psprintf("stream_agg.usecs(%s)", name);
+	if (query->window_size > 0)
+		return psprintf("stream_agg.usecs(%s) %c " INT64_FORMAT, name, end ? '+' : '-', query->window_size);
+	bound = sa_window_call_other(query->window, (Expr *) makeVar(1, other, type, -1, InvalidOid, 0), end);
+	return psprintf("stream_agg.usecs(%s)",
+					deparse_expression((Node *) bound, deparse_context_for(get_rel_name(result), result), false, false));
 }
 
 /* --- the plan --- */

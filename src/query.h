@@ -12,6 +12,7 @@
 #include "nodes/plannodes.h"
 #include "option.h"
 #include "parser/parse_node.h"
+#include "window_call.h"
 
 /* A grouping column that is not the window. */
 typedef struct SaKey
@@ -38,8 +39,9 @@ typedef struct SaQuery
 	Oid			stream;
 	bool		transform;		/* no grouping at all: rows are appended as they are */
 	bool		windowed;		/* grouped by a window */
+	FuncExpr   *window;			/* the call of the window function; NULL: none */
 	int64		window_size;	/* microseconds; 0: not constant */
-	int64		window_slide;	/* from one to the next, likewise */
+	SaWindowMeasures measures;	/* what else holds for its windows */
 
 	/*
 	 * Hopping windows that are no more than grouping columns are put to rows when they are folded: then
@@ -107,11 +109,12 @@ extern void sa_query_check_unlogged(const SaQuery *query, int64 watermark);
 /* True when the group's whole state is in its result row (DESIGN.md 5); agg i alone. */
 extern bool sa_query_agg_in_result(const SaQuery *query, const SaAgg *agg, int i, SaOutputMode mode);
 
+extern char *sa_query_bound(const SaQuery *query, Oid result, bool end);	/* SQL for a result row's window, in microseconds */
+
 /* Run what lies below against the batch on offer, in the current transaction and snapshot. */
 typedef void (*SaRowCallback) (TupleTableSlot *row, void *arg);
 extern void sa_query_run(SaQuery *query, SaRowCallback callback, void *arg);
 
-/* EXPLAIN of what lies below. */
-extern PlannedStmt *sa_query_plan(SaQuery *query);
+extern PlannedStmt *sa_query_plan(SaQuery *query);	/* of what lies below, for EXPLAIN */
 
 #endif							/* SA_QUERY_H */

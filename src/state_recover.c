@@ -302,19 +302,6 @@ result_column(SaState *state, AttrNumber attr)
 	return quote_identifier(get_attname(state->result, attr, false));
 }
 
-/* Window start and end of a result row in microseconds. */
-static void
-append_window(SaState *state, StringInfo sql)
-{
-	SaQuery    *query = state->query;
-	AttrNumber	start = query->start_result ? query->start_result : query->end_result;
-	AttrNumber	end = query->end_result ? query->end_result : query->start_result;
-
-	appendStringInfo(sql, ", stream_agg.usecs(%s) - " INT64_FORMAT ", stream_agg.usecs(%s) + " INT64_FORMAT,
-					 result_column(state, start), query->start_result ? 0 : query->window_size,
-					 result_column(state, end), query->end_result ? 0 : query->window_size);
-}
-
 /* A condition for the windows not yet forgotten, whose times are appended to the parameters. */
 static void
 append_condition(SaState *state, StringInfo sql, TimestampTz floor, Datum *times, int *ntimes)
@@ -329,9 +316,11 @@ append_condition(SaState *state, StringInfo sql, TimestampTz floor, Datum *times
 		times[(*ntimes)++] = TimestampTzGetDatum(floor);
 		appendStringInfo(sql, " AND %s > $%d", result_column(state, query->end_result), *ntimes);
 	}
-	if (query->start_result && query->window_size > 0 && floor - query->window_size > MIN_TIMESTAMP)
+	else if (query->window_size == 0)
+		appendStringInfo(sql, " AND %s > " INT64_FORMAT, sa_query_bound(query, state->result, true), floor);
+	if (query->start_result && query->measures.longest > 0 && floor - query->measures.longest > MIN_TIMESTAMP)
 	{
-		times[(*ntimes)++] = TimestampTzGetDatum(floor - query->window_size);
+		times[(*ntimes)++] = TimestampTzGetDatum(floor - query->measures.longest);
 		appendStringInfo(sql, " AND %s > $%d", result_column(state, query->start_result), *ntimes);
 	}
 }
@@ -346,7 +335,8 @@ recover_result(SaState *state, TimestampTz floor)
 	initStringInfo(&sql);
 	appendStringInfoString(&sql, "SELECT ctid");
 	if (state->query->windowed)
-		append_window(state, &sql);
+		appendStringInfo(&sql, ", %s, %s", sa_query_bound(state->query, state->result, false),
+						 sa_query_bound(state->query, state->result, true));
 	for (int i = 0; i < state->nkeys; i++)
 		appendStringInfo(&sql, ", %s", result_column(state, state->query->keys[i].result));
 	for (int i = 0; i < state->naggs; i++)

@@ -1,6 +1,6 @@
 /*
  * window.h
- *		Windows as pure arithmetic on microseconds: no clock, no catalog, no memory.
+ *		Windows of constant size as pure arithmetic on microseconds: no clock, no catalog, no memory.
  */
 #ifndef SA_WINDOW_H
 #define SA_WINDOW_H
@@ -28,7 +28,6 @@ extern int64 sa_window_hop_count(int64 size, int64 slide);
 /* 1970-01-01 00:00, or the Monday after it for whole weeks (DESIGN.md 6). */
 extern int64 sa_window_default_origin(int64 size);
 
-/* Errors unless windows of this size, one every slide (NULL: tumbling), can be. */
-extern void sa_window_check(const Interval *size, const Interval *slide);
+extern void sa_window_out_of_range(void);
 
 #endif							/* SA_WINDOW_H */

@@ -1,0 +1,350 @@
+/*
+ * window_call.c
+ *		The window function in a query's FROM list: which one it is, and what its arguments tell.
+ *
+ * Invariant: what is told depends on the call alone.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/dependency.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "commands/extension.h"
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/optimizer.h"
+#include "parser/parse_func.h"
+#include "utils/builtins.h"
+#include "utils/date.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+
+#include "window.h"
+#include "window_call.h"
+#include "window_calendar.h"
+
+/* A window function, and where its arguments are: -1: it has none. */
+typedef struct Shape
+{
+	const char *name;
+	SaWindowKind kind;
+	int			size;
+	int			slide;			/* or the step */
+	int			origin;
+	int			zone;			/* if there are so many */
+} Shape;
+
+static const Shape shapes[] = {
+	{"tumble", SA_TUMBLE, 1, -1, 2, 3},
+	{"hop", SA_HOP, 1, 2, 3, 4},
+	{"cumulate", SA_CUMULATE, 2, 1, 3, 4},
+	{"tumble_without_zone", SA_TUMBLE, 1, -1, 2, 3},
+	{"hop_without_zone", SA_HOP, 1, 2, 3, 4}
+};
+
+/* Arguments as far as they are constant. */
+typedef struct Arguments
+{
+	bool		zone_known;
+	bool		size_known;		/* with the zone */
+	bool		slide_known;
+	bool		origin_known;
+	pg_tz	   *zone;
+	SaSpan		size;
+	SaSpan		slide;
+	int64		origin;			/* a local time */
+} Arguments;
+
+/* --- which one it is --- */
+
+/* Our window functions are members of the extension, whatever schema they are in. */
+static const Shape *
+find_shape(Oid funcid)
+{
+	char	   *name = get_func_name(funcid);
+
+	for (int i = 0; name && i < lengthof(shapes); i++)
+		if (strcmp(name, shapes[i].name) == 0 &&
+			getExtensionOfObject(ProcedureRelationId, funcid) == get_extension_oid("stream_agg", true))
+			return &shapes[i];
+	return NULL;
+}
+
+static const Shape *
+shape_of(const FuncExpr *call)
+{
+	const Shape *shape = find_shape(call->funcid);
+
+	if (shape == NULL)
+		elog(ERROR, "function %u is no window function", call->funcid);
+	return shape;
+}
+
+FuncExpr *
+sa_window_call_of(RangeTblEntry *rte)
+{
+	FuncExpr   *call;
+	HeapTuple	tuple;
+
+	if (rte->rtekind != RTE_FUNCTION || list_length(rte->functions) != 1)
+		return NULL;
+	call = (FuncExpr *) ((RangeTblFunction *) linitial(rte->functions))->funcexpr;
+	if (!IsA(call, FuncExpr) || find_shape(call->funcid) == NULL)
+		return NULL;
+	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(call->funcid));
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for function %u", call->funcid);
+	call->args = expand_function_arguments(call->args, false, call->funcresulttype, tuple);
+	ReleaseSysCache(tuple);
+	return call;
+}
+
+SaWindowKind
+sa_window_call_kind(const FuncExpr *call)
+{
+	return shape_of(call)->kind;
+}
+
+Oid
+sa_window_call_type(const FuncExpr *call)
+{
+	Oid			type = exprType(linitial(call->args));
+
+	return type == DATEOID ? TIMESTAMPOID : type;
+}
+
+/* --- arguments --- */
+
+static Const *
+constant_argument(const FuncExpr *call, int n)
+{
+	Node	   *arg;
+
+	if (n < 0 || n >= list_length(call->args))
+		return NULL;
+	arg = eval_const_expressions(NULL, list_nth(call->args, n));
+	return IsA(arg, Const) ? (Const *) arg : NULL;
+}
+
+static bool
+is_null_argument(const FuncExpr *call, int n)
+{
+	Const	   *arg = constant_argument(call, n);
+
+	return arg && arg->constisnull;
+}
+
+static const char *
+slide_name(const Shape *shape)
+{
+	return shape->kind == SA_CUMULATE ? "step" : "slide";
+}
+
+static bool
+read_zone(const FuncExpr *call, int n, pg_tz **zone)
+{
+	Const	   *arg = constant_argument(call, n);
+
+	*zone = NULL;
+	if (arg && !arg->constisnull)
+		*zone = sa_calendar_zone(TextDatumGetCString(arg->constvalue));
+	return arg || n >= list_length(call->args);
+}
+
+static bool
+read_span(const FuncExpr *call, int n, const char *what, pg_tz *zone, SaSpan *span)
+{
+	Const	   *arg = constant_argument(call, n);
+
+	if (arg == NULL || arg->constisnull)
+		return false;
+	*span = sa_calendar_span(DatumGetIntervalP(arg->constvalue), what, zone);
+	return true;
+}
+
+/* What windows are counted from: by the slide, where it is not given. */
+static bool
+read_origin(const FuncExpr *call, const Shape *shape, Arguments *arguments)
+{
+	const SaSpan *span = shape->kind == SA_HOP ? &arguments->slide : &arguments->size;
+	bool		span_known = shape->kind == SA_HOP ? arguments->slide_known : arguments->size_known;
+	Const	   *arg = constant_argument(call, shape->origin);
+	int64		origin;
+
+	if (arg == NULL || !span_known)
+		return false;
+	if (arg->constisnull)
+	{
+		arguments->origin = sa_calendar_origin(span, arguments->zone, NULL);
+		return true;
+	}
+	origin = DatumGetInt64(arg->constvalue);
+	if (arg->consttype == DATEOID)
+		origin = DatumGetTimestamp(DirectFunctionCall1(date_timestamp, arg->constvalue));
+	if (TIMESTAMP_NOT_FINITE(origin))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE),
+				 errmsg("origin of a window must be finite")));
+	arguments->origin = sa_calendar_origin(span, arguments->zone, &origin);
+	return true;
+}
+
+static void
+read_arguments(const FuncExpr *call, Arguments *arguments)
+{
+	const Shape *shape = shape_of(call);
+
+	memset(arguments, 0, sizeof(*arguments));
+	arguments->zone_known = read_zone(call, shape->zone, &arguments->zone);
+	arguments->size_known = read_span(call, shape->size, "size", arguments->zone, &arguments->size) && arguments->zone_known;
+	arguments->slide_known = read_span(call, shape->slide, slide_name(shape), arguments->zone, &arguments->slide) &&
+		arguments->zone_known;
+	arguments->origin_known = read_origin(call, shape, arguments);
+}
+
+void
+sa_window_call_check(const FuncExpr *call, ParseState *pstate)
+{
+	const Shape *shape = shape_of(call);
+	Arguments	arguments;
+	ParseCallbackState callback;
+
+	if (is_null_argument(call, shape->size) || is_null_argument(call, shape->slide))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("a window whose size or %s is NULL is not supported in continuous views", slide_name(shape)),
+				 errhint("Give an interval such as '5 minutes'."),
+				 parser_errposition(pstate, exprLocation((const Node *) call))));
+	setup_parser_errposition_callback(&callback, pstate, exprLocation((const Node *) call));
+	read_arguments(call, &arguments);
+	if (arguments.size_known && arguments.slide_known && shape->kind == SA_HOP)
+		sa_calendar_check_hop(&arguments.size, &arguments.slide);
+	if (arguments.size_known && arguments.slide_known && shape->kind == SA_CUMULATE)
+		sa_calendar_check_cumulate(&arguments.slide, &arguments.size);
+	cancel_parser_errposition_callback(&callback);
+}
+
+void
+sa_window_call_measure(const FuncExpr *call, SaWindowMeasures *measures)
+{
+	SaWindowKind kind = sa_window_call_kind(call);
+	Arguments	arguments;
+	bool		constant;
+	bool		computable;
+
+	memset(measures, 0, sizeof(*measures));
+	read_arguments(call, &arguments);
+	if (arguments.size_known)
+		measures->longest = sa_calendar_longest(&arguments.size, arguments.zone);
+	if (arguments.slide_known && kind == SA_HOP)
+		measures->slide = sa_calendar_longest(&arguments.slide, NULL);
+	else if (kind != SA_HOP)
+		measures->slide = measures->longest;
+	constant = arguments.size_known && kind != SA_CUMULATE && sa_calendar_is_constant(&arguments.size, arguments.zone);
+	if (constant)
+		measures->size = arguments.size.usecs;
+	computable = arguments.size_known && arguments.origin_known;
+	measures->start_decides = constant || (computable && kind != SA_CUMULATE);
+	measures->end_decides = constant || (computable && kind != SA_HOP);
+}
+
+bool
+sa_window_call_hop(const FuncExpr *call, int64 *size, int64 *slide, int64 *origin)
+{
+	Arguments	arguments;
+
+	if (sa_window_call_kind(call) != SA_HOP)
+		return false;
+	read_arguments(call, &arguments);
+	if (!arguments.size_known || !arguments.slide_known || !arguments.origin_known ||
+		!sa_calendar_is_constant(&arguments.size, arguments.zone) || !sa_calendar_is_constant(&arguments.slide, arguments.zone))
+		return false;
+	*size = arguments.size.usecs;
+	*slide = arguments.slide.usecs;
+	*origin = arguments.origin;
+	return true;
+}
+
+/* --- expressions --- */
+
+/* The arguments, dates as their midnights, without a zone that is NULL. */
+static List *
+plain_arguments(const FuncExpr *call)
+{
+	List	   *args = copyObject(call->args);
+	int			zone = shape_of(call)->zone;
+	ListCell   *lc;
+
+	if (is_null_argument(call, zone))
+		args = list_truncate(args, zone);
+	foreach(lc, args)
+		if (exprType(lfirst(lc)) == DATEOID)
+			lfirst(lc) = makeFuncExpr(F_TIMESTAMP_DATE, TIMESTAMPOID, list_make1(lfirst(lc)), InvalidOid, InvalidOid,
+									  COERCE_EXPLICIT_CAST);
+	return args;
+}
+
+bool
+sa_window_call_equal(const FuncExpr *a, const FuncExpr *b)
+{
+	if (a == NULL || b == NULL)
+		return a == b;
+	return sa_window_call_kind(a) == sa_window_call_kind(b) && equal(plain_arguments(a), plain_arguments(b));
+}
+
+/* A call of one of the functions under the window functions; its first argument is a time. */
+static Expr *
+call_bound(const char *name, Oid type, List *args)
+{
+	Oid			types[FUNC_MAX_ARGS];
+	int			nargs = 0;
+	ListCell   *lc;
+
+	foreach(lc, args)
+		types[nargs++] = exprType(lfirst(lc));
+	return (Expr *) makeFuncExpr(LookupFuncName(list_make2(makeString("stream_agg"), makeString(pstrdup(name))), nargs, types,
+												false),
+								 type, args, InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL);
+}
+
+Expr *
+sa_window_call_bound(const FuncExpr *call, bool end)
+{
+	if (sa_window_call_kind(call) != SA_TUMBLE)
+		return NULL;
+	return call_bound(end ? "window_end" : "window_start", sa_window_call_type(call), plain_arguments(call));
+}
+
+/* The last microsecond of a window that ends at a time. */
+static Expr *
+last_moment(Expr *end)
+{
+	Oid			type = exprType((Node *) end);
+	Interval   *one = palloc0(sizeof(Interval));
+
+	one->time = 1;
+	return (Expr *) makeFuncExpr(type == TIMESTAMPOID ? F_TIMESTAMP_MI_INTERVAL : F_TIMESTAMPTZ_MI_INTERVAL, type,
+								 list_make2(end, makeConst(INTERVALOID, -1, InvalidOid, sizeof(Interval), IntervalPGetDatum(one),
+														   false, false)),
+								 InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL);
+}
+
+Expr *
+sa_window_call_other(const FuncExpr *call, Expr *known, bool end)
+{
+	const Shape *shape = shape_of(call);
+	List	   *args = plain_arguments(call);
+	Oid			type = sa_window_call_type(call);
+
+	linitial(args) = end ? known : last_moment(known);
+	if (shape->kind == SA_CUMULATE)
+		args = list_delete_nth_cell(args, shape->slide);
+	if (shape->kind == SA_HOP)
+		args = list_insert_nth(args, shape->origin + 1, makeConst(INT4OID, -1, InvalidOid, sizeof(int32), Int32GetDatum(0), false, true));
+	if (end)
+		return call_bound(shape->kind == SA_HOP ? "hop_end" : "window_end", type, args);
+	return call_bound("window_start", type, args);
+}

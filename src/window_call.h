@@ -1,0 +1,49 @@
+/*
+ * window_call.h
+ *		The window function in a query's FROM list: which one it is, and what its arguments tell.
+ */
+#ifndef SA_WINDOW_CALL_H
+#define SA_WINDOW_CALL_H
+
+#include "nodes/parsenodes.h"
+#include "parser/parse_node.h"
+
+typedef enum SaWindowKind
+{
+	SA_TUMBLE,
+	SA_HOP,
+	SA_CUMULATE
+} SaWindowKind;
+
+/* What holds for all windows of a call. */
+typedef struct SaWindowMeasures
+{
+	int64		size;			/* microseconds; 0: not constant */
+	int64		longest;		/* no window is longer; 0: not known */
+	int64		slide;			/* from one to the next, about; 0: not constant */
+	bool		start_decides;	/* windows that start together end together, and the end can be computed */
+	bool		end_decides;
+} SaWindowMeasures;
+
+/* The call, with all arguments in the order of the parameters, the time first; NULL: no window function. */
+extern FuncExpr *sa_window_call_of(RangeTblEntry *rte);
+extern SaWindowKind sa_window_call_kind(const FuncExpr *call);
+extern bool sa_window_call_equal(const FuncExpr *a, const FuncExpr *b);
+
+/* Type of a window's start and end: that of the time it is over, a date counting as its midnight. */
+extern Oid	sa_window_call_type(const FuncExpr *call);
+
+/* Complain of constant arguments that no event could have. */
+extern void sa_window_call_check(const FuncExpr *call, ParseState *pstate);
+extern void sa_window_call_measure(const FuncExpr *call, SaWindowMeasures *measures);
+
+/* Start or end of the one window, as an expression of the event; NULL: there may be several windows. */
+extern Expr *sa_window_call_bound(const FuncExpr *call, bool end);
+
+/* The end (or start) of the window that starts (or ends) at a time, where that decides it. */
+extern Expr *sa_window_call_other(const FuncExpr *call, Expr *known, bool end);
+
+/* Hopping windows whose arguments are constant, as microseconds. */
+extern bool sa_window_call_hop(const FuncExpr *call, int64 *size, int64 *slide, int64 *origin);
+
+#endif							/* SA_WINDOW_CALL_H */
