@@ -258,3 +258,38 @@ COMMENT ON FUNCTION @extschema@.hop(timestamptz, interval, interval, timestamptz
 COMMENT ON FUNCTION @extschema@.cumulate(timestamptz, interval, interval, timestamptz, text) IS 'cumulating windows that hold ts: they begin together every size, and end one every step';
 COMMENT ON FUNCTION @extschema@.cumulate(timestamp, interval, interval, timestamp) IS 'cumulating windows that hold ts: they begin together every size, and end one every step';
 COMMENT ON FUNCTION @extschema@.cumulate(date, interval, interval, date) IS 'cumulating windows that hold the midnight of a date: they begin together every size, and end one every step';
+
+-- What GROUP BY date_bin(...) and date_trunc(...) of the event time mean in a view: window functions, in its definition.
+CREATE FUNCTION stream_agg.trunc_start(ts timestamptz, unit text, timezone text) RETURNS timestamptz
+	LANGUAGE C IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'sa_trunc_start';
+CREATE FUNCTION stream_agg.trunc_end(ts timestamptz, unit text, timezone text) RETURNS timestamptz
+	LANGUAGE C IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'sa_trunc_end';
+CREATE FUNCTION stream_agg.trunc_start(ts timestamp, unit text) RETURNS timestamp
+	LANGUAGE C IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'sa_trunc_start';
+CREATE FUNCTION stream_agg.trunc_end(ts timestamp, unit text) RETURNS timestamp
+	LANGUAGE C IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'sa_trunc_end';
+COMMENT ON FUNCTION stream_agg.trunc_start(timestamptz, text, text) IS 'date_trunc(unit, ts, timezone)';
+COMMENT ON FUNCTION stream_agg.trunc_end(timestamptz, text, text) IS 'end of what date_trunc(unit, ts, timezone) is the start of';
+COMMENT ON FUNCTION stream_agg.trunc_start(timestamp, text) IS 'date_trunc(unit, ts)';
+COMMENT ON FUNCTION stream_agg.trunc_end(timestamp, text) IS 'end of what date_trunc(unit, ts) is the start of';
+
+CREATE FUNCTION stream_agg.date_trunc(ts timestamptz, unit text, timezone text, OUT window_start timestamptz, OUT window_end timestamptz)
+	RETURNS SETOF record LANGUAGE sql IMMUTABLE PARALLEL SAFE ROWS 1 AS $$
+	SELECT stream_agg.trunc_start(ts, unit, timezone), stream_agg.trunc_end(ts, unit, timezone) WHERE ts IS NOT NULL
+$$;
+CREATE FUNCTION stream_agg.date_trunc(ts timestamp, unit text, OUT window_start timestamp, OUT window_end timestamp)
+	RETURNS SETOF record LANGUAGE sql IMMUTABLE PARALLEL SAFE ROWS 1 AS $$
+	SELECT stream_agg.trunc_start(ts, unit), stream_agg.trunc_end(ts, unit) WHERE ts IS NOT NULL
+$$;
+CREATE FUNCTION stream_agg.date_bin(ts timestamptz, stride interval, origin timestamptz, OUT window_start timestamptz, OUT window_end timestamptz)
+	RETURNS SETOF record LANGUAGE sql IMMUTABLE PARALLEL SAFE ROWS 1 AS $$
+	SELECT stream_agg.window_start(ts, stride, origin), stream_agg.window_end(ts, stride, origin) WHERE ts IS NOT NULL
+$$;
+CREATE FUNCTION stream_agg.date_bin(ts timestamp, stride interval, origin timestamp, OUT window_start timestamp, OUT window_end timestamp)
+	RETURNS SETOF record LANGUAGE sql IMMUTABLE PARALLEL SAFE ROWS 1 AS $$
+	SELECT stream_agg.window_start(ts, stride, origin), stream_agg.window_end(ts, stride, origin) WHERE ts IS NOT NULL
+$$;
+COMMENT ON FUNCTION stream_agg.date_trunc(timestamptz, text, text) IS 'window that starts at date_trunc(unit, ts, timezone)';
+COMMENT ON FUNCTION stream_agg.date_trunc(timestamp, text) IS 'window that starts at date_trunc(unit, ts)';
+COMMENT ON FUNCTION stream_agg.date_bin(timestamptz, interval, timestamptz) IS 'window that starts at date_bin(stride, ts, origin)';
+COMMENT ON FUNCTION stream_agg.date_bin(timestamp, interval, timestamp) IS 'window that starts at date_bin(stride, ts, origin)';

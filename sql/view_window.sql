@@ -78,6 +78,21 @@ SELECT delay, windows, groups FROM stream_agg.estimate_state('daily'::regclass, 
 SELECT delay, windows, groups FROM stream_agg.estimate_state('SELECT window_end, count(*) FROM visits, cumulate(at, ''6 hours'', ''1 day'') GROUP BY 1');
 DROP FOREIGN TABLE visits CASCADE;
 
+-- What is made with the functions of 1.0 changes to those of today.
+CREATE FOREIGN TABLE old (k int, at timestamptz) SERVER stream_staged OPTIONS (event_time 'at', watermark '0');
+CREATE MATERIALIZED VIEW t10 WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS SELECT window_end, count(*) AS n FROM old, stream_agg.tumble_without_zone(at, '1 day') GROUP BY 1;
+CREATE MATERIALIZED VIEW h10 WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS SELECT window_start, count(*) AS n FROM old, stream_agg.hop_without_zone(at, '1 day', '12 hours') GROUP BY 1;
+INSERT INTO old VALUES (1, '2024-01-01 13:00');
+CALL stream_agg.run('old');
+SELECT stream_agg.execute('ALTER CONTINUOUS VIEW t10 AS SELECT window_end, count(*) AS n FROM old, tumble(at, ''1 day'') WHERE k > 1 GROUP BY 1;
+	ALTER CONTINUOUS VIEW h10 AS SELECT window_start, count(*) AS n FROM old, hop(at, ''1 day'', ''12 hours'') WHERE k > 1 GROUP BY 1');
+SELECT stream_agg.execute('ALTER CONTINUOUS VIEW t10 AS SELECT window_end, count(*) AS n FROM old, tumble(at, ''1 day'', timezone => ''Asia/Tokyo'') GROUP BY 1');
+INSERT INTO old VALUES (1, '2024-01-01 13:01'), (2, '2024-01-01 13:02');
+CALL stream_agg.run('old');
+SELECT * FROM t10;
+SELECT * FROM h10 ORDER BY 1;
+DROP FOREIGN TABLE old CASCADE;
+
 -- Months of a timestamp and of a date; late by month.
 CREATE FOREIGN TABLE bills (amount numeric, at date) SERVER stream_staged OPTIONS (event_time 'at', watermark '3 days');
 CREATE MATERIALIZED VIEW by_month WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.output_mode = 'append') AS

@@ -55,9 +55,9 @@ sa_flatten_groups(Query *query)
 	query->targetList = (List *) flatten_group_exprs(NULL, query, (Node *) query->targetList);
 	query->havingQual = flatten_group_exprs(NULL, query, query->havingQual);
 	query->hasGroupRTE = false;
-	foreach(lc, query->rtable)
-		if (lfirst_node(RangeTblEntry, lc)->rtekind == RTE_GROUP)
-			lfirst_node(RangeTblEntry, lc)->groupexprs = NIL;	/* else they count as uses of a window */
+	if (llast_node(RangeTblEntry, query->rtable)->rtekind != RTE_GROUP)
+		elog(ERROR, "grouped expressions are not the last of the range table");
+	query->rtable = list_delete_last(query->rtable);
 }
 #else
 #define sa_flatten_groups(query) ((void) 0)

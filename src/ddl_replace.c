@@ -38,6 +38,7 @@
 #include "slot.h"
 #include "state_recover.h"
 #include "window_call.h"
+#include "window_group.h"
 
 #define NOT_THERE (-1)
 
@@ -399,6 +400,17 @@ carry_over(Change *change, Oid definition, int id)
 	sa_catalog_change_view(config);
 }
 
+/* Grouping expressions stay what they are in the view: windows or not. */
+static Query *
+find_window(const Change *change, Query *query)
+{
+	SaQuery    *from = sa_query_load(change->config->definition, change->config->view, GetUserId());
+	bool		windowed = from->windowed;
+
+	sa_query_free(from);
+	return windowed ? sa_window_group(query) : query;
+}
+
 static void
 replace_query(Change *change, Query *query, List *names)
 {
@@ -411,6 +423,7 @@ replace_query(Change *change, Query *query, List *names)
 		elog(ERROR, "SPI_connect failed");
 	sa_owner_enter(&save, sa_owner_of(change->config->view));
 	sa_owner_apply_settings(change->config->settings);
+	query = find_window(change, query);
 	change->columns = sa_part_columns(query, names);
 	definition = sa_part_create_definition(id, change->columns, query);
 	change->from = sa_query_load(change->config->definition, change->config->view, GetUserId());
@@ -435,7 +448,7 @@ check_query(const Change *change, Query *query, const char *query_string)
 
 	pstate->p_sourcetext = query_string;
 	sa_ddl_view_check_permissions(query);
-	split = sa_query_split(query, pstate);
+	split = sa_query_split(find_window(change, query), pstate);
 	sa_ddl_view_check_options(split, &change->options);
 	sa_query_free(split);
 	free_parsestate(pstate);

@@ -37,6 +37,7 @@
 #include "slot.h"
 #include "source.h"
 #include "state.h"
+#include "window_group.h"
 
 #define NAMESPACE "stream_agg"
 
@@ -234,6 +235,8 @@ check_view(NewView *new, ParseState *pstate)
 				 errmsg("WITH NO DATA is not supported in continuous views"),
 				 errhint("Use start = 'latest' to begin with the events to come.")));
 	sa_ddl_view_check_permissions(new->query);
+	if (new->options.output_mode != SA_COMPLETE)
+		new->query = sa_window_group(new->query);	/* else nothing would close */
 	new->split = sa_query_split(new->query, pstate);
 	check_boundaries(new);
 	sa_ddl_view_check_options(new->split, &new->options);

@@ -41,6 +41,7 @@
 #include "state.h"
 #include "stats.h"
 #include "window.h"
+#include "window_group.h"
 
 #define MAX_DELAY_DAYS 36500
 
@@ -472,6 +473,7 @@ split_text(char *text)
 	ErrorContextCallback callback = {.callback = sa_grammar_point_inside, .arg = text, .previous = error_context_stack};
 	ParseState *pstate = make_parsestate(NULL);
 	List	   *list;
+	Query	   *query;
 	SaQuery    *result;
 
 	error_context_stack = &callback;
@@ -481,7 +483,8 @@ split_text(char *text)
 		ereport(ERROR,
 				(errcode(ERRCODE_SYNTAX_ERROR),
 				 errmsg("one SELECT is needed, as in CREATE CONTINUOUS VIEW")));
-	result = sa_query_split(parse_analyze_fixedparams(linitial(list), text, NULL, 0, NULL), pstate);
+	query = parse_analyze_fixedparams(linitial(list), text, NULL, 0, NULL);
+	result = sa_query_split(sa_window_group(query), pstate);
 	error_context_stack = callback.previous;
 	free_parsestate(pstate);
 	return result;

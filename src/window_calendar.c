@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "common/int.h"
+#include "parser/scansup.h"
 #include "utils/datetime.h"
 #include "utils/fmgrprotos.h"
 #include "utils/timestamp.h"
@@ -483,4 +484,78 @@ sa_calendar_cumulate(const SaCalendar *calendar, const SaSpan *step, const SaSpa
 	}
 	*end = Min(*end, last);
 	return before < last;
+}
+
+/* --- date_trunc() --- */
+
+bool
+sa_calendar_unit(const char *unit, SaSpan *span, int64 *origin)
+{
+	static const struct
+	{
+		int			unit;
+		int32		months;
+		int64		usecs;
+	}			units[] = {
+		{DTK_MICROSEC, 0, 1}, {DTK_MILLISEC, 0, 1000}, {DTK_SECOND, 0, USECS_PER_SEC}, {DTK_MINUTE, 0, USECS_PER_MINUTE},
+		{DTK_HOUR, 0, USECS_PER_HOUR}, {DTK_DAY, 0, USECS_PER_DAY}, {DTK_WEEK, 0, 7 * USECS_PER_DAY}, {DTK_MONTH, 1, 0},
+		{DTK_QUARTER, 3, 0}, {DTK_YEAR, 12, 0}, {DTK_DECADE, 120, 0}, {DTK_CENTURY, 1200, 0}, {DTK_MILLENNIUM, 12000, 0}
+	};
+	char	   *name = downcase_truncate_identifier(unit, strlen(unit), false);
+	int			which;
+
+	if (DecodeUnits(0, name, &which) != UNITS)
+		return false;
+	for (int i = 0; i < lengthof(units); i++)
+		if (units[i].unit == which)
+		{
+			*span = (SaSpan) {.months = units[i].months, .usecs = units[i].usecs};
+			*origin = sa_calendar_origin(span, NULL, NULL);
+			if (span->months >= 1200)	/* they begin in 2001 */
+				*origin = (date2j(2001, 1, 1) - POSTGRES_EPOCH_JDATE) * USECS_PER_DAY;
+			return true;
+		}
+	return false;
+}
+
+/* A local time as the server reads it. */
+static int64
+server_instant(pg_tz *zone, int64 local)
+{
+	struct pg_tm tm;
+	fsec_t		fsec;
+
+	if (zone == NULL)
+		return local;
+	if (timestamp2tm(local, NULL, &tm, &fsec, NULL, NULL) != 0)
+		sa_window_out_of_range();
+	return local + DetermineTimeZoneOffset(&tm, zone) * USECS_PER_SEC;
+}
+
+void
+sa_calendar_trunc(const SaCalendar *calendar, const SaSpan *unit, int64 ts, int64 *start, int64 *end, int64 *from, int64 *to)
+{
+	Segment		segment = {.from = PG_INT64_MIN, .to = PG_INT64_MAX};
+	int64		n;
+	int64		next;
+
+	if (calendar->zone)
+		find_segment(calendar->zone, ts, &segment);
+	n = local_index(calendar, unit, ts + segment.offset);
+	*start = local_bound(calendar, unit, n);
+	next = local_bound(calendar, unit, n + 1);
+	*from = Max(segment.from, *start - segment.offset);
+	*to = Min(segment.to, next - segment.offset);
+	if (unit->months == 0 && unit->usecs < USECS_PER_DAY)
+	{
+		*start -= segment.offset;
+		*end = *start + unit->usecs;
+	}
+	else
+	{
+		*start = server_instant(calendar->zone, *start);
+		*end = server_instant(calendar->zone, next);
+	}
+	if (!IS_VALID_TIMESTAMP(*start) || !IS_VALID_TIMESTAMP(*end))
+		sa_window_out_of_range();
 }

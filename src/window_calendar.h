@@ -47,6 +47,15 @@ extern bool sa_calendar_hop(const SaCalendar *calendar, const SaSpan *size, cons
 extern bool sa_calendar_cumulate(const SaCalendar *calendar, const SaSpan *step, const SaSpan *size, int64 ts, int k,
 								 int64 *end);
 
+/*
+ * date_trunc(): the size of a unit's windows and what they are counted from; false: there is no such unit.  The window
+ * of ts, as the server has it: where midnight comes twice, it starts at the second one, also for what was before.
+ * Every time in [from, to) has the same one.
+ */
+extern bool sa_calendar_unit(const char *unit, SaSpan *span, int64 *origin);
+extern void sa_calendar_trunc(const SaCalendar *calendar, const SaSpan *unit, int64 ts, int64 *start, int64 *end,
+							  int64 *from, int64 *to);
+
 /* How many windows of this size, one beginning every slide, may hold one instant; an error where they are too many. */
 extern int64 sa_calendar_count(const SaSpan *size, const SaSpan *slide);
 

@@ -31,7 +31,7 @@ typedef struct Shape
 {
 	const char *name;
 	SaWindowKind kind;
-	int			size;
+	int			size;			/* or the unit */
 	int			slide;			/* or the step */
 	int			origin;
 	int			zone;			/* if there are so many */
@@ -42,7 +42,9 @@ static const Shape shapes[] = {
 	{"hop", SA_HOP, 1, 2, 3, 4},
 	{"cumulate", SA_CUMULATE, 2, 1, 3, 4},
 	{"tumble_without_zone", SA_TUMBLE, 1, -1, 2, 3},
-	{"hop_without_zone", SA_HOP, 1, 2, 3, 4}
+	{"hop_without_zone", SA_HOP, 1, 2, 3, 4},
+	{"date_bin", SA_TUMBLE, 1, -1, 2, 3},
+	{"date_trunc", SA_TRUNC, 1, -1, -1, 2}
 };
 
 /* Arguments as far as they are constant. */
@@ -165,6 +167,20 @@ read_span(const FuncExpr *call, int n, const char *what, pg_tz *zone, SaSpan *sp
 	return true;
 }
 
+/* The size of a unit's windows: of an hour and less, in every zone the same. */
+static bool
+read_unit(const FuncExpr *call, int n, Arguments *arguments)
+{
+	Const	   *arg = constant_argument(call, n);
+
+	if (arg == NULL || arg->constisnull ||
+		!sa_calendar_unit(TextDatumGetCString(arg->constvalue), &arguments->size, &arguments->origin))
+		return false;
+	if (arguments->size.months == 0 && arguments->size.usecs < USECS_PER_DAY)
+		arguments->zone = NULL;
+	return true;
+}
+
 /* What windows are counted from: by the slide, where it is not given. */
 static bool
 read_origin(const FuncExpr *call, const Shape *shape, Arguments *arguments)
@@ -199,6 +215,11 @@ read_arguments(const FuncExpr *call, Arguments *arguments)
 
 	memset(arguments, 0, sizeof(*arguments));
 	arguments->zone_known = read_zone(call, shape->zone, &arguments->zone);
+	if (shape->kind == SA_TRUNC)
+	{
+		arguments->size_known = arguments->origin_known = read_unit(call, shape->size, arguments) && arguments->zone_known;
+		return;
+	}
 	arguments->size_known = read_span(call, shape->size, "size", arguments->zone, &arguments->size) && arguments->zone_known;
 	arguments->slide_known = read_span(call, shape->slide, slide_name(shape), arguments->zone, &arguments->slide) &&
 		arguments->zone_known;
@@ -248,7 +269,7 @@ sa_window_call_measure(const FuncExpr *call, SaWindowMeasures *measures)
 		measures->size = arguments.size.usecs;
 	computable = arguments.size_known && arguments.origin_known;
 	measures->start_decides = constant || (computable && kind != SA_CUMULATE);
-	measures->end_decides = constant || (computable && kind != SA_HOP);
+	measures->end_decides = constant || (computable && kind != SA_HOP && kind != SA_TRUNC);
 }
 
 bool
@@ -313,9 +334,13 @@ call_bound(const char *name, Oid type, List *args)
 Expr *
 sa_window_call_bound(const FuncExpr *call, bool end)
 {
-	if (sa_window_call_kind(call) != SA_TUMBLE)
-		return NULL;
-	return call_bound(end ? "window_end" : "window_start", sa_window_call_type(call), plain_arguments(call));
+	SaWindowKind kind = sa_window_call_kind(call);
+
+	if (kind == SA_TUMBLE)
+		return call_bound(end ? "window_end" : "window_start", sa_window_call_type(call), plain_arguments(call));
+	if (kind == SA_TRUNC)
+		return call_bound(end ? "trunc_end" : "trunc_start", sa_window_call_type(call), plain_arguments(call));
+	return NULL;
 }
 
 /* The last microsecond of a window that ends at a time. */
@@ -345,6 +370,6 @@ sa_window_call_other(const FuncExpr *call, Expr *known, bool end)
 	if (shape->kind == SA_HOP)
 		args = list_insert_nth(args, shape->origin + 1, makeConst(INT4OID, -1, InvalidOid, sizeof(int32), Int32GetDatum(0), false, true));
 	if (end)
-		return call_bound(shape->kind == SA_HOP ? "hop_end" : "window_end", type, args);
+		return call_bound(shape->kind == SA_HOP ? "hop_end" : shape->kind == SA_TRUNC ? "trunc_end" : "window_end", type, args);
 	return call_bound("window_start", type, args);
 }

@@ -12,7 +12,8 @@ typedef enum SaWindowKind
 {
 	SA_TUMBLE,
 	SA_HOP,
-	SA_CUMULATE
+	SA_CUMULATE,
+	SA_TRUNC
 } SaWindowKind;
 
 /* What holds for all windows of a call. */

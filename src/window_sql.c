@@ -21,6 +21,8 @@ PG_FUNCTION_INFO_V1(sa_hop_start);
 PG_FUNCTION_INFO_V1(sa_hop_end);
 PG_FUNCTION_INFO_V1(sa_hop_count);
 PG_FUNCTION_INFO_V1(sa_cumulate_ends);
+PG_FUNCTION_INFO_V1(sa_trunc_start);
+PG_FUNCTION_INFO_V1(sa_trunc_end);
 
 /* What an expression has looked up. */
 typedef struct Memory
@@ -279,4 +281,78 @@ sa_cumulate_ends(PG_FUNCTION_ARGS)
 							  (int) context->call_cntr, &end))
 		SRF_RETURN_DONE(context);
 	SRF_RETURN_NEXT(context, TimestampTzGetDatum(end));
+}
+
+/* --- date_trunc --- */
+
+/* What an expression has looked up of date_trunc(). */
+typedef struct TruncMemory
+{
+	Memory		base;			/* zone, and the window of what is in [from, to) */
+	char	   *unit;			/* NULL: none yet */
+	SaSpan		span;
+	int64		origin;
+	int64		from;
+	int64		to;
+} TruncMemory;
+
+static void
+read_unit(FunctionCallInfo fcinfo, TruncMemory *memory)
+{
+	text	   *unit = PG_GETARG_TEXT_PP(1);
+	int			len = VARSIZE_ANY_EXHDR(unit);
+
+	if (memory->unit && strncmp(memory->unit, VARDATA_ANY(unit), len) == 0 && memory->unit[len] == '\0')
+		return;
+	if (!sa_calendar_unit(text_to_cstring(unit), &memory->span, &memory->origin))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("unit \"%s\" not recognized", text_to_cstring(unit))));
+	memory->unit = MemoryContextStrdup(fcinfo->flinfo->fn_mcxt, text_to_cstring(unit));
+	memory->base.start = memory->base.end = 0;
+}
+
+/* The window for the two functions of date_trunc(); NULL for NULL. */
+static const Memory *
+find_trunc(FunctionCallInfo fcinfo)
+{
+	TruncMemory *memory = fcinfo->flinfo->fn_extra;
+	int64		ts;
+
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || (PG_NARGS() > 2 && PG_ARGISNULL(2)))
+		return NULL;
+	if (memory == NULL)
+		memory = fcinfo->flinfo->fn_extra = MemoryContextAllocZero(fcinfo->flinfo->fn_mcxt, sizeof(TruncMemory));
+	ts = time_argument(fcinfo, 0);
+	read_unit(fcinfo, memory);
+	(void) zone_argument(fcinfo, 2);
+	if (memory->base.start == memory->base.end || ts < memory->from || ts >= memory->to)
+	{
+		SaCalendar	calendar = {.zone = memory->base.zone, .origin = memory->origin};
+
+		sa_calendar_trunc(&calendar, &memory->span, ts, &memory->base.start, &memory->base.end, &memory->from, &memory->to);
+	}
+	return &memory->base;
+}
+
+/* trunc_start(ts, unit [, timezone]): date_trunc(), and immutable. */
+Datum
+sa_trunc_start(PG_FUNCTION_ARGS)
+{
+	const Memory *window = find_trunc(fcinfo);
+
+	if (window == NULL)
+		PG_RETURN_NULL();
+	PG_RETURN_TIMESTAMP(window->start);
+}
+
+/* trunc_end(ts, unit [, timezone]): no time with that start is as late. */
+Datum
+sa_trunc_end(PG_FUNCTION_ARGS)
+{
+	const Memory *window = find_trunc(fcinfo);
+
+	if (window == NULL)
+		PG_RETURN_NULL();
+	PG_RETURN_TIMESTAMP(window->end);
 }
