@@ -82,7 +82,8 @@ sub event_times
 {
 	my ($count) = @_;
 	my $minute = 60_000_000;
-	my $at = pick(1_709_251_200, 0, -43_200, 951_782_400, -31_399_999_999) * 1_000_000;
+	# the last three are before changes of the clock in New York, Berlin and Havana
+	my $at = pick(1_709_251_200, 0, -43_200, 951_782_400, -31_399_999_999, 1_710_046_800, 1_729_980_000, 1_699_149_600) * 1_000_000;
 	my $step = pick(1_000, 7_000_000, $minute, 3 * $minute);
 	my $stray = pick(0, $minute, 20 * $minute, 90 * $minute, 1440 * $minute);
 	my @times;
@@ -184,6 +185,132 @@ sub hop_window
 	};
 }
 
+# Ends every step, and with the size.
+sub cumulate_window
+{
+	my ($type) = @_;
+	my ($step, $size) = @{ pick([ '10 minutes', '1 hour' ], [ '7 minutes', '30 minutes' ], [ '1 hour', '1 hour' ], [ '6 hours', '1 day' ]) };
+	my $origin = chance(0.3) ? pick(@origins) : undef;
+	my $aligned = $origin // '1970-01-01';
+	return {
+		call => "cumulate(ts, '$step', '$size'" . ($origin ? ", '$origin')" : ')'),
+		rows => "(SELECT b + interval '0' AS window_start, least(b + k * interval '$step', b + interval '$size') AS window_end"
+		  . " FROM generate_series(1, 6) k, date_bin('$size', ts, $type '$aligned') b"
+		  . " WHERE b + (k - 1) * interval '$step' < b + interval '$size' AND ts < b + k * interval '$step') w",
+		bounds => [ 'both', 'end' ]
+	};
+}
+
+# ---- windows by the calendar: in local time ($local), whose bounds AT TIME ZONE turns into instants
+
+my @zones = ('America/New_York', 'Europe/Berlin', 'Asia/Kolkata');
+
+# The local time of an event, and a local time as an instant; of a plain timestamp, or in UTC, months alone are such.
+sub calendar_zone
+{
+	my ($type, @zones) = @_;
+	return { arg => '', local => 'ts', instant => sub { $_[0] } } if $type eq 'timestamp';
+	my $zone = pick(@zones, undef);
+	my $name = $zone // 'UTC';
+	return { arg => $zone ? ", timezone => '$zone'" : '', local => "(ts AT TIME ZONE '$name')", instant => sub { "($_[0] AT TIME ZONE '$name')" }, zone => $zone };
+}
+
+# Where the n-th day (or so) begins that holds a local time.
+sub local_start
+{
+	my ($zone, $size) = @_;
+	return "date_trunc('$1', $zone->{local})" if $size =~ /^1 (month|year)$/;
+	return "date_trunc('quarter', $zone->{local})" if $size eq '3 months';
+	my $aligned = $size eq '7 days' ? '1970-01-05' : '1970-01-01';
+	return "date_bin('$size', $zone->{local}, timestamp '$aligned')";
+}
+
+sub calendar_tumble
+{
+	my ($type) = @_;
+	my $zone = calendar_zone($type, @zones);
+	my $size = pick('1 month', '3 months', '1 year', '1 day', '1 day', '3 days', '7 days', '1 hour', '30 seconds');
+	my $start = local_start($zone, $size);
+	# What divides the change of the clock is of one length, and the clock's offset that of the event.
+	my $rows = $size =~ /hour|second/
+	  ? "SELECT b AS window_start, b + interval '$size' AS window_end FROM (SELECT ts - ($zone->{local} - $start)) x (b)"
+	  : "SELECT " . $zone->{instant}->('b') . " AS window_start, " . $zone->{instant}->("(b + interval '$size')") . " AS window_end FROM $start b";
+	return { call => "tumble(ts, '$size'$zone->{arg})", rows => "($rows) w" };
+}
+
+sub calendar_hop
+{
+	my ($type) = @_;
+	my $zone = calendar_zone($type, @zones);
+	my ($size, $slide) = @{ pick([ '3 days', '1 day' ], [ '1 month', '7 days' ], [ '1 year', '3 months' ], [ '2 days', '3 days' ], [ '7 days', '1 month' ]) };
+	my $start = local_start($zone, $slide);
+	return {
+		call => "hop(ts, '$size', '$slide'$zone->{arg})",
+		rows => "(SELECT " . $zone->{instant}->('b') . " AS window_start, " . $zone->{instant}->("(b + interval '$size')") . " AS window_end"
+		  . " FROM generate_series(0, 5) g, LATERAL (SELECT $start - g * interval '$slide') x (b)"
+		  . " WHERE ts < " . $zone->{instant}->("(b + interval '$size')") . ") w",
+		bounds => [ 'both', 'both', 'start' ]
+	};
+}
+
+sub calendar_cumulate
+{
+	my ($type) = @_;
+	my $zone = calendar_zone($type, @zones);
+	my ($step, $size) = @{ pick([ '6 hours', '1 day' ], [ '1 day', '7 days' ], [ '7 days', '1 month' ], [ '1 month', '1 year' ]) };
+	my $start = local_start($zone, $size);
+	return {
+		call => "cumulate(ts, '$step', '$size'$zone->{arg})",
+		rows => "(SELECT " . $zone->{instant}->('b') . " AS window_start, "
+		  . $zone->{instant}->("least(b + k * interval '$step', b + interval '$size')") . " AS window_end"
+		  . " FROM generate_series(1, 12) k, $start b WHERE b + (k - 1) * interval '$step' < b + interval '$size'"
+		  . " AND ts < " . $zone->{instant}->("(b + k * interval '$step')") . ") w",
+		bounds => [ 'both', 'end' ]
+	};
+}
+
+# GROUP BY date_bin() or date_trunc() without a window function; the end is where the next one begins.
+sub expression_window
+{
+	my ($type) = @_;
+	if (chance(0.4))
+	{
+		my ($size, $origin) = (pick(@tumbles), pick(@origins));
+		my $bin = "date_bin('$size', ts, $type '$origin')";
+		return { expression => $bin, rows => "(SELECT b AS window_start, b + interval '$size' AS window_end FROM $bin b) w", bounds => ['start'] };
+	}
+	my $unit = pick(qw(second minute hour day week month quarter year decade));
+	my %next = (quarter => '3 months', decade => '10 years');
+	my $next = "interval '" . ($next{$unit} // "1 $unit") . "'";
+	my %window = (bounds => ['start']);
+	if ($type eq 'timestamp')
+	{
+		$window{expression} = "date_trunc('$unit', ts)";
+		$window{rows} = "(SELECT b AS window_start, b + $next AS window_end FROM date_trunc('$unit', ts) b) w";
+		return \%window;
+	}
+	my $zone = pick(@zones, 'America/Havana', 'Australia/Lord_Howe', 'UTC');
+	my $end = $unit =~ /day|week|month|quarter|year|decade/
+	  ? "(date_trunc('$unit', ts AT TIME ZONE '$zone') + $next) AT TIME ZONE '$zone'" : "date_trunc('$unit', ts, '$zone') + $next";
+	$window{timezone} = $zone if chance(0.5);
+	$window{expression} = $window{timezone} ? "date_trunc('$unit', ts)" : "date_trunc('$unit', ts, '$zone')";
+	$window{rows} = "(SELECT date_trunc('$unit', ts, '$zone') AS window_start, $end AS window_end) w";
+	return \%window;
+}
+
+sub make_window
+{
+	my ($type) = @_;
+	my $kind = rand();
+	return tumble_window($type) if $kind < 0.3;
+	return hop_window($type) if $kind < 0.55;
+	return cumulate_window($type) if $kind < 0.65;
+	return calendar_tumble($type) if $kind < 0.75;
+	return calendar_hop($type) if $kind < 0.8;
+	return calendar_cumulate($type) if $kind < 0.85;
+	return expression_window($type);
+}
+
 sub some
 {
 	my ($least, $most, @from) = @_;
@@ -216,7 +343,7 @@ sub failing_argument
 {
 	my ($view, $aggs) = @_;
 	return if $view->{join} || $view->{fails} ne 'false' || !chance(0.12);
-	return if $view->{window} && $view->{window}{call} =~ /^hop/;
+	return if $view->{window} && ($view->{window}{call} // '') =~ /^(hop|cumulate)/;
 	push @$aggs, 'sum(100 / v)';
 	$view->{fails} = 'v = 0' . ($view->{where} ? " AND ($view->{where})" : '');
 	return;
@@ -230,7 +357,7 @@ sub add_aggregation
 	# The planner may join in an order that is not that of the events.
 	my $joins = $view->{join} || ($view->{where} && $view->{where} =~ /SELECT/);
 	my @aggs = some(1, 5, $joins ? grep { !/\{O\}/ } @aggs : @aggs);
-	my $bounds = $windowed ? pick('both', 'both', 'both', 'start', 'end') : 'none';
+	my $bounds = $windowed ? pick(@{ $view->{window}{bounds} // [ 'both', 'both', 'both', 'start', 'end' ] }) : 'none';
 	my @window = $bounds eq 'both' ? qw(window_start window_end) : $bounds eq 'none' ? () : ("window_$bounds");
 
 	failing_argument($view, \@aggs);
@@ -253,7 +380,7 @@ sub make_view
 
 	if ($windowed)
 	{
-		$view{window} = chance(0.5) ? tumble_window($seed->{type}) : hop_window($seed->{type});
+		$view{window} = make_window($seed->{type});
 		$view{delay} = $view{own_delay} = pick('0', '10 minutes', '5 hours') if chance(0.15);
 		$view{mode} = 'append' if defined $view{delay} && chance(0.5);
 	}
@@ -308,11 +435,15 @@ sub create_view
 	my $with = join(', ', 'stream_agg.continuous', map { "stream_agg.$_ = '$options{$_}'" } sort keys %options);
 	my $from = "$seed->{stream} e";
 	$from .= " $view->{join}" if $view->{join};
-	$from .= ", $view->{window}{call}" if $view->{window};
+	my %window = %{ $view->{window} // {} };
+	$from .= ", $window{call}" if $window{call};
 	my $query = body($view, "$from {WHERE}", 0);
+	$query =~ s/\bwindow_start\b/$window{expression} AS window_start/ if $window{expression};
 	my $where = $view->{where} ? "WHERE $view->{where}" : '';
 	$query =~ s/\{WHERE\}/$where/;
-	return "CREATE MATERIALIZED VIEW $view->{name} WITH ($with) AS\n  $query;\n"
+	return ($window{timezone} ? "SET timezone = '$window{timezone}';\n" : '')
+	  . "CREATE MATERIALIZED VIEW $view->{name} WITH ($with) AS\n  $query;\n"
+	  . ($window{timezone} ? "SET timezone = 'UTC';\n" : '')
 	  . ($view->{window} && chance(0.6) ? set_state($view, 'unlogged') : '');
 }
 
@@ -683,7 +814,7 @@ sub check
 	$joined .= " $view->{join}" if $view->{join};
 	$joined .= ", LATERAL $view->{window}{rows}" if $view->{window};
 	$joined .= " WHERE $view->{where}" if $view->{where};
-	my $pair = $view->{window} ? '(id, window_start)' : 'id';
+	my $pair = $view->{window} ? '(id, window_start, window_end)' : 'id';
 	my $kept = $view->{window} ? 'wm IS NULL OR window_end > wm' : 'true';
 	my $closed = $view->{window} && $view->{mode} eq 'append'
 	  ? 'kept WHERE window_end <= (SELECT watermark FROM last)' : 'kept';
