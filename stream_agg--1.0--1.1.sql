@@ -143,6 +143,30 @@ CREATE FUNCTION stream_agg.estimate_state(view_or_query text, watermark interval
 COMMENT ON FUNCTION stream_agg.estimate_state(text, interval, integer) IS 'the same for a view by its name, or for the query of a view, from a sample of its stream';
 
 --
+-- Time
+--
+
+-- What administrators have asked of watermarks, and the last ones that were taken.
+CREATE TABLE stream_agg.watermark_advance (
+	view			regclass NOT NULL,
+	watermark		timestamptz NOT NULL,		-- where the view's watermark is to be at least
+	asked_by		text NOT NULL,
+	asked_at		timestamptz NOT NULL,
+	taken_at		timestamptz,				-- NULL: not yet
+	watermark_before timestamptz				-- of the view, when it was taken
+);
+CREATE INDEX watermark_advance_view ON stream_agg.watermark_advance (view);
+SELECT pg_catalog.pg_extension_config_dump('stream_agg.watermark_advance', '');
+
+CREATE FUNCTION stream_agg.advance_watermark(view regclass, watermark timestamptz) RETURNS void
+	LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sa_advance_watermark';
+COMMENT ON FUNCTION stream_agg.advance_watermark(regclass, timestamptz) IS 'have a continuous view take the time for at least this, and close windows';
+
+CREATE VIEW stream_agg.watermark_advances WITH (security_barrier) AS
+SELECT a.* FROM stream_agg.watermark_advance a WHERE stream_agg.may_see(a.view);
+COMMENT ON VIEW stream_agg.watermark_advances IS 'watermarks that administrators have moved';
+
+--
 -- Roles
 --
 
@@ -184,7 +208,7 @@ BEGIN
 END
 $$;
 GRANT SELECT ON stream_agg.streams, stream_agg.views, stream_agg.progress, stream_agg.partitions, stream_agg.dead_letters,
-	stream_agg.data_losses
+	stream_agg.data_losses, stream_agg.watermark_advances
 	TO PUBLIC;
 
 --

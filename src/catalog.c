@@ -119,8 +119,8 @@ is_extensions(Oid relid)
  * OID of a relation of the extension, InvalidOid when there is none.  A relation that merely has the same
  * name, in a database without the extension, is somebody else's.
  */
-static Oid
-find_relation(const char *name)
+Oid
+sa_catalog_find(const char *name)
 {
 	static bool registered = false;
 	Oid			nsp;
@@ -147,7 +147,7 @@ find_relation(const char *name)
 bool
 sa_catalog_exists(void)
 {
-	return OidIsValid(find_relation("view_config"));
+	return OidIsValid(sa_catalog_find("view_config"));
 }
 
 /* --- versions --- */
@@ -236,7 +236,7 @@ sa_catalog_usable(void)
 Oid
 sa_catalog_relation(const char *name)
 {
-	Oid			relid = find_relation(name);
+	Oid			relid = sa_catalog_find(name);
 	const char *version;
 
 	if (OidIsValid(relid) && version_known)
@@ -300,7 +300,7 @@ read_view(HeapTuple tuple, TupleDesc desc)
 static List *
 scan_views(AttrNumber attr, Oid value)
 {
-	Oid			relid = find_relation("view_config");
+	Oid			relid = sa_catalog_find("view_config");
 	Relation	rel;
 	List	   *result = NIL;
 	ScanKeyData key;
@@ -587,7 +587,7 @@ sa_catalog_steps(int view_id)
 	List	   *result = NIL;
 	HeapTuple	tuple;
 
-	if (!OidIsValid(find_relation("view_rebuild")))
+	if (!OidIsValid(sa_catalog_find("view_rebuild")))
 		return NIL;				/* the SQL objects are of version 1.0 */
 	rel = table_open(sa_catalog_relation("view_rebuild"), AccessShareLock);
 	scan = begin_steps(rel, view_id);

@@ -74,8 +74,9 @@ typedef struct SaStep
 	TimestampTz running_max;	/* over the records before; DT_NOBEGIN: none */
 } SaStep;
 
-/* OID of a relation in schema stream_agg; errors when the extension is not there. */
+/* OID of a relation in schema stream_agg; the first errors where it is not, the second returns InvalidOid. */
 extern Oid	sa_catalog_relation(const char *name);
+extern Oid	sa_catalog_find(const char *name);
 
 /* False where the extension is not installed in this database. */
 extern bool sa_catalog_exists(void);
@@ -95,14 +96,13 @@ extern void sa_catalog_insert_view(const SaViewConfig *config);
 extern void sa_catalog_set_status(Oid view, const char *status, const char *message);
 
 /*
- * Write what a command has changed: options, definition, state.  With a new id, under which the positions go
- * on, workers take the view for another one, and forget what they hold of it in memory.
+ * Write what a command has changed: options, definition, state.  With a new id, under which the positions go on,
+ * workers take the view for another one.
  */
 extern void sa_catalog_change_view(const SaViewConfig *config);
 extern void sa_catalog_delete_view(Oid view);
 
-/* So many dead letters of the stream had to make room for newer ones. */
-extern void sa_catalog_count_dropped(Oid stream, int64 letters);
+extern void sa_catalog_count_dropped(Oid stream, int64 letters);	/* that had to make room for newer ones */
 
 /* A stream is being dropped: everything kept about it goes. */
 extern void sa_catalog_forget_stream(Oid stream);

@@ -21,6 +21,7 @@
 #include "utils/snapmgr.h"
 
 #include "admin.h"
+#include "advance.h"
 #include "catalog.h"
 #include "commit.h"
 #include "compat.h"
@@ -32,6 +33,7 @@
 #include "slot.h"
 #include "source_staged_catalog.h"
 
+PG_FUNCTION_INFO_V1(sa_advance_watermark);
 PG_FUNCTION_INFO_V1(sa_reset);
 PG_FUNCTION_INFO_V1(sa_seek);
 PG_FUNCTION_INFO_V1(sa_swap);
@@ -44,6 +46,45 @@ renew(SaViewConfig *config)
 	sa_part_rename(config, config->id);
 	sa_catalog_change_view(config);
 	sa_slot_want_at_commit(config->stream);
+}
+
+/* --- advance_watermark --- */
+
+static bool
+has_watermark(const SaViewConfig *config)
+{
+	SaViewOptions options;
+	Relation	rel = table_open(config->stream, AccessShareLock);
+	SaStreamOptions *stream = sa_option_stream(rel);
+
+	sa_option_view(copyObject(config->options), &options);
+	table_close(rel, NoLock);
+	return options.watermark != SA_NO_DELAY || stream->watermark != SA_NO_DELAY;
+}
+
+/*
+ * advance_watermark(view, time): as if all of its partitions had come so far.  The worker does it, under its own lock
+ * on the view.
+ */
+Datum
+sa_advance_watermark(PG_FUNCTION_ARGS)
+{
+	SaViewConfig *config = sa_admin_lock_view(PG_GETARG_OID(0), AccessShareLock, "stream_agg.advance_watermark()");
+	TimestampTz watermark = PG_GETARG_TIMESTAMPTZ(1);
+
+	sa_slot_require();
+	if (TIMESTAMP_NOT_FINITE(watermark))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE),
+				 errmsg("a watermark must be finite")));
+	if (!has_watermark(config))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("continuous view \"%s\" has no watermark", get_rel_name(config->view)),
+				 errhint("Set the option watermark of the view or of its stream.")));
+	sa_advance_ask(config->view, watermark);
+	sa_slot_want_at_commit(config->stream);
+	PG_RETURN_VOID();
 }
 
 /* --- reset --- */
@@ -119,6 +160,7 @@ sa_reset(PG_FUNCTION_ARGS)
 	empty(config->state);
 	empty(config->spill);
 	sa_deadletter_delete(config->stream, config->view);
+	sa_advance_forget(config->view, false);
 	reset_positions(config);
 	CommandCounterIncrement();
 	renew(config);

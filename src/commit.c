@@ -168,6 +168,22 @@ pass_idle(SaViewPosition **places, const SaBatch *batch, const SaTimekeeping *ti
 			places[i]->watermark = Max(places[i]->watermark, follow);
 }
 
+/* As an administrator has asked, in every partition. */
+static void
+advance_watermarks(List *places, const SaTimekeeping *time)
+{
+	ListCell   *lc;
+
+	if (time->delay == SA_NO_DELAY)
+		return;
+	foreach(lc, places)
+	{
+		SaViewPosition *pos = lfirst(lc);
+
+		pos->watermark = Max(pos->watermark, time->advance_to);
+	}
+}
+
 /* The places after the batch without its events; places: those of the batch's partitions. */
 static List *
 advance_places(List *before, const SaBatch *batch, const SaTimekeeping *time, SaViewPosition ***places)
@@ -182,6 +198,7 @@ advance_places(List *before, const SaBatch *batch, const SaTimekeeping *time, Sa
 		advance_partition((*places)[i], &batch->partitions[i], time);
 	}
 	pass_idle(*places, batch, time);
+	advance_watermarks(after, time);
 	return after;
 }
 

@@ -24,6 +24,7 @@ typedef struct SaTimekeeping
 	int64		delay;			/* of its watermark; SA_NO_DELAY: it has none */
 	int64		idle_timeout;	/* microseconds; 0: partitions are never idle */
 	SaClock		now;			/* for idleness alone */
+	TimestampTz advance_to;		/* an administrator wants the watermark there; DT_NOBEGIN: nobody does */
 } SaTimekeeping;
 
 /*

@@ -16,6 +16,7 @@
 #include "tcop/utility.h"
 #include "utils/lsyscache.h"
 
+#include "advance.h"
 #include "catalog.h"
 #include "compat.h"
 #include "ddl.h"
@@ -95,6 +96,7 @@ relation_dropped(Oid relid)
 	if (relkind == RELKIND_RELATION && (config = sa_catalog_view(relid)) != NULL)
 	{
 		sa_deadletter_delete(config->stream, relid);
+		sa_advance_forget(relid, true);
 		sa_catalog_delete_view(relid);
 		sa_slot_want_at_commit(config->stream);
 		SA_FAULT("drop", relid);

@@ -26,6 +26,7 @@
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
+#include "advance.h"
 #include "batch_scan.h"
 #include "clock.h"
 #include "commit.h"
@@ -159,7 +160,17 @@ sa_pipeline_open(SaViewConfig *config, const SaStreamOptions *stream, MemoryCont
 	sa_pipeline_configure(view, config, stream);
 	view->fresh |= sa_commit_counter(view->positions, SA_READ) == 0;
 	view->next_idle = DT_NOEND;
+	view->advance_to = DT_NOBEGIN;
 	return view;
+}
+
+bool
+sa_pipeline_note_advance(SaView *view)
+{
+	TimestampTz before = view->advance_to;
+
+	view->advance_to = sa_advance_asked(view->config->view);
+	return view->advance_to > before;
 }
 
 /* What was split and planned for the owner as he was; the state stays. */
@@ -426,6 +437,17 @@ lock_result(Part *part)
 	part->batch->taken = true;
 }
 
+/* One that has come to its end takes no more events, but an administrator may still have its windows closed. */
+static bool
+takes_part(const Part *part, const SaViewConfig *config)
+{
+	if (part->goal == RUN_SAVE)
+		return true;
+	if (strcmp(config->status, SA_STATUS_FINISHED) == 0)
+		return part->batch->nevents == 0 && !TIMESTAMP_IS_NOBEGIN(part->time.advance_to);
+	return strcmp(config->status, SA_STATUS_RUNNING) == 0;
+}
+
 /* Lock the result table and see that the view still runs as it is; a paused or dropped one takes no part. */
 static bool
 check_running(Part *part)
@@ -438,7 +460,7 @@ check_running(Part *part)
 	{
 		config = sa_catalog_view(view->config->view);
 		part->outdated = config && !is_current(view, config);
-		if (config && !part->outdated && (part->goal == RUN_SAVE || strcmp(config->status, SA_STATUS_RUNNING) == 0))
+		if (config && !part->outdated && takes_part(part, config))
 			return true;
 	}
 	part->stopped = !part->outdated;
@@ -831,6 +853,8 @@ run_part(Part *part, int lo, int hi)
 		note_progress(part);
 		sa_commit_save(view->config->id, view->positions, view->new_positions);
 		save_steps(part);
+		if (!TIMESTAMP_IS_NOBEGIN(part->time.advance_to))
+			sa_advance_note_taken(view->config->view, part->time.advance_to, view->floor);
 		CommandCounterIncrement();
 		sa_deadletter_write(part->batch->stream, letters);
 	}
@@ -1090,18 +1114,21 @@ sa_pipeline_stop(SaView *view, const char *message)
 	return SA_PART_STOPPED;
 }
 
+/* What an administrator wants of the watermark waits until the view has read what is at hand. */
 static SaTimekeeping
-timekeeping(const SaView *view)
+timekeeping(const SaView *view, const SaBatch *batch)
 {
-	SaTimekeeping time = {view->delay, view->idle_timeout, sa_clock_now()};
+	SaTimekeeping time = {view->delay, view->idle_timeout, sa_clock_now(), DT_NOBEGIN};
 
+	if (batch->drained)
+		time.advance_to = view->advance_to;
 	return time;
 }
 
 bool
 sa_pipeline_moves(SaView *view, SaBatch *batch)
 {
-	SaTimekeeping time = timekeeping(view);
+	SaTimekeeping time = timekeeping(view, batch);
 
 	view->next_idle = DT_NOEND;
 	return sa_commit_moves(view->positions, batch, &time, &view->next_idle);
@@ -1116,7 +1143,8 @@ init_part(Part *part, SaView *view, SaBatch *batch, RunKind goal, List *places)
 	part->batch = batch;
 	part->goal = goal;
 	part->places = places;
-	part->time = timekeeping(view);
+	part->time = timekeeping(view, batch);
+	view->advancing_to = part->time.advance_to;
 	part->row_cxt = AllocSetContextCreate(batch->cxt, "stream_agg row", ALLOCSET_DEFAULT_SIZES);
 	part->outcomes = MemoryContextAllocHuge(batch->cxt, batch->nevents + 1);
 	memset(part->outcomes, SA_OUTCOME_FILTERED, batch->nevents);
@@ -1328,6 +1356,8 @@ sa_pipeline_committed(SaView *view)
 	committed_steps(view);
 	adopt_positions(view, view->new_positions);
 	view->new_positions = NIL;
+	if (view->advance_to <= view->advancing_to)
+		view->advance_to = DT_NOBEGIN;
 	view->fresh = false;
 	view->retries = 0;
 	view->retry_at = 0;

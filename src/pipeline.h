@@ -32,6 +32,7 @@ typedef struct SaView
 	MemoryContext positions_cxt;
 	List	   *positions;		/* of SaViewPosition */
 	TimestampTz floor;
+	TimestampTz advance_to;		/* an administrator wants its watermark there; DT_NOBEGIN: nobody does */
 
 	/* unlogged state: from where it would be rebuilt */
 	MemoryContext steps_cxt;
@@ -46,6 +47,7 @@ typedef struct SaView
 	/* in this transaction */
 	List	   *new_positions;	/* NIL: takes no part */
 	List	   *new_steps;
+	TimestampTz advancing_to;	/* of advance_to */
 	SaProgress	progress;
 
 	/* for the worker's schedule */
@@ -72,6 +74,9 @@ extern SaView *sa_pipeline_open(SaViewConfig *config, const SaStreamOptions *str
 
 /* Its configuration has been read again. */
 extern void sa_pipeline_configure(SaView *view, SaViewConfig *config, const SaStreamOptions *stream);
+
+/* An administrator may have asked for its watermark to be moved.  True when that is new. */
+extern bool sa_pipeline_note_advance(SaView *view);
 extern void sa_pipeline_close(SaView *view);
 
 /* Would a batch without events move the view?  Also notes when one will, by idleness. */

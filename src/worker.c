@@ -424,6 +424,16 @@ open_view(Worker *worker, SaViewConfig *config)
 	return view;
 }
 
+/* A watermark that is to move does so when the view has read what is there; so have that begin. */
+static void
+note_advance(Worker *worker, SaView *view)
+{
+	if (!sa_pipeline_note_advance(view))
+		return;
+	worker->woken = true;
+	view->next_due = 0;
+}
+
 /* The views as configured now: new ones open, dropped ones close, others take their options over. */
 static List *
 read_views(Worker *worker)
@@ -454,6 +464,7 @@ read_views(Worker *worker)
 			worker->serving = 0;	/* the run() call at hand is about this view too: begin with it again */
 			continue;
 		}
+		note_advance(worker, view);
 		MemoryContextSwitchTo(worker->cxt);
 		views = lappend(views, view);
 		MemoryContextSwitchTo(worker->batch_cxt);
@@ -1111,6 +1122,22 @@ restore_turn(Worker *worker, SaView *view)
 	MemoryContextReset(worker->batch_cxt);
 }
 
+/* A view whose state is lost first has it back.  False: it is there. */
+static bool
+has_back_state(Worker *worker, SaView *view, bool *any)
+{
+	if (sa_pipeline_is_lost(view) && !view->sought)
+	{
+		restore_turn(worker, view);
+		*any = true;
+		return true;
+	}
+	if (sa_pipeline_rebuild_from(view) == NIL)
+		return false;
+	*any |= rebuild_turn(worker, view);
+	return true;
+}
+
 static bool
 is_to_save(SaView *view)
 {
@@ -1139,6 +1166,25 @@ save_states(Worker *worker)
 	}
 }
 
+/* A batch of no events, for these views. */
+static void
+take_nothing(Worker *worker, List *views)
+{
+	if (views == NIL)
+		return;
+	begin_transaction();
+	if (lock_stream(worker) == STREAM_LOCKED)
+	{
+		SaBatch    *batch = empty_batch(worker);
+
+		PopActiveSnapshot();
+		(void) process_views(views, batch);
+	}
+	commit_transaction();
+	report_views(worker, views);
+	MemoryContextReset(worker->batch_cxt);
+}
+
 /*
  * The answer over no records yet: a view that waits to be asked shows it from the beginning on, as one
  * without keys has a row for it.
@@ -1156,19 +1202,7 @@ show_empty_answers(Worker *worker)
 		if (view->fresh && is_running(view) && view->options.trigger == SA_TRIGGER_MANUAL && !view->reading)
 			views = lappend(views, view);
 	}
-	if (views == NIL)
-		return;
-	begin_transaction();
-	if (lock_stream(worker) == STREAM_LOCKED)
-	{
-		SaBatch    *batch = empty_batch(worker);
-
-		PopActiveSnapshot();
-		(void) process_views(views, batch);
-	}
-	commit_transaction();
-	report_views(worker, views);
-	MemoryContextReset(worker->batch_cxt);
+	take_nothing(worker, views);
 }
 
 /* --- the schedule --- */
@@ -1207,14 +1241,7 @@ take_turns(Worker *worker)
 
 		if (!is_ready(view, now))
 			continue;
-		if (sa_pipeline_is_lost(view) && !view->sought)
-		{
-			restore_turn(worker, view);
-			any = true;
-		}
-		else if (sa_pipeline_rebuild_from(view) != NIL)
-			any |= rebuild_turn(worker, view);
-		else
+		if (!has_back_state(worker, view, &any))
 			ready = lappend(ready, view);
 	}
 	while (ready != NIL)
@@ -1234,6 +1261,39 @@ take_turns(Worker *worker)
 		ready = others;
 	}
 	return any;
+}
+
+/* Is its watermark to be moved, and nothing to be read before that? */
+static bool
+is_to_advance(SaView *view, SaClock now)
+{
+	return !TIMESTAMP_IS_NOBEGIN(view->advance_to) && view->positions != NIL && !view->reading && view->retry_at <= now &&
+		(is_running(view) || strcmp(view->config->status, SA_STATUS_FINISHED) == 0);
+}
+
+/*
+ * Watermarks that administrators want moved move with a batch of no events, whatever triggers and sources say.  False
+ * when there was nothing to do, or state that must be rebuilt first cannot be had for now.
+ */
+static bool
+advance_watermarks(Worker *worker)
+{
+	SaClock		now = sa_clock_now();
+	List	   *views = NIL;
+	bool		any = false;
+	ListCell   *lc;
+
+	foreach(lc, worker->views)
+	{
+		SaView	   *view = lfirst(lc);
+
+		if (!is_to_advance(view, now))
+			continue;
+		if (!has_back_state(worker, view, &any))
+			views = lappend(views, view);
+	}
+	take_nothing(worker, views);
+	return any || views != NIL;
 }
 
 static bool
@@ -1650,6 +1710,7 @@ one_round(Worker *worker)
 		return false;
 	fire_triggers(worker);
 	any = take_turns(worker);
+	any |= advance_watermarks(worker);
 	if (worker->serving != 0 && !any_asked(worker))
 	{
 		sa_slot_serve(worker->slot, worker->serving);

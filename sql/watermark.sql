@@ -1,0 +1,189 @@
+--
+-- The watermark: how it moves, who moves it, and what is late
+--
+SET client_min_messages = warning;
+CREATE FOREIGN TABLE s (id int, at timestamptz) SERVER stream_staged
+	OPTIONS (event_time 'at', watermark '0', max_future 'infinity');
+CREATE PROCEDURE wait_for(condition text) LANGUAGE plpgsql AS $$
+DECLARE
+	met boolean;
+BEGIN
+	FOR i IN 1 .. 3000 LOOP
+		EXECUTE condition INTO met;
+		EXIT WHEN met;
+		COMMIT;
+		PERFORM pg_sleep(0.02);
+	END LOOP;
+	IF met IS NOT TRUE THEN
+		RAISE EXCEPTION 'timed out waiting for: %', condition;
+	END IF;
+END $$;
+-- As if the worker had lost its memory.
+CREATE PROCEDURE lose_state() LANGUAGE plpgsql AS $$
+DECLARE
+	old int[] := (SELECT array_agg(pid) FROM stream_agg.streams WHERE stream = 's'::regclass);
+BEGIN
+	PERFORM pg_terminate_backend(pid, 10000) FROM unnest(old) pid;
+END $$;
+
+--
+-- advance_watermark: a batch of no events comes by itself, whatever the trigger
+--
+CREATE MATERIALIZED VIEW at_once WITH (stream_agg.continuous, stream_agg.output_mode = 'append') AS
+	SELECT window_start, count(*) AS n FROM s, tumble(at, '10 minutes') GROUP BY window_start;
+CREATE MATERIALIZED VIEW on_call WITH (stream_agg.continuous, stream_agg.output_mode = 'append', stream_agg.trigger = 'manual') AS
+	SELECT window_start, count(*) AS n FROM s, tumble(at, '10 minutes') GROUP BY window_start;
+CREATE MATERIALIZED VIEW hourly WITH (stream_agg.continuous, stream_agg.output_mode = 'append', stream_agg.trigger = '1 hour') AS
+	SELECT window_start, count(*) AS n FROM s, tumble(at, '10 minutes') GROUP BY window_start;
+INSERT INTO s VALUES (1, '2024-01-01 12:01Z'), (2, '2024-01-01 12:12Z'), (3, '2024-01-01 12:13Z');
+CALL stream_agg.run('s');
+TABLE at_once;
+SELECT stream_agg.advance_watermark(view, '2024-01-01 12:20Z') FROM stream_agg.views;
+CALL wait_for($$SELECT count(*) = 3 FROM stream_agg.watermark_advances WHERE taken_at IS NOT NULL$$);
+SELECT 'at_once' AS view, * FROM at_once UNION ALL SELECT 'on_call', * FROM on_call UNION ALL SELECT 'hourly', * FROM hourly ORDER BY 1, 2;
+SELECT view, watermark, read, accepted FROM stream_agg.views ORDER BY view::text;
+SELECT view, watermark, asked_by = current_user AS mine, taken_at >= asked_at AS taken, watermark_before
+FROM stream_agg.watermark_advances ORDER BY view::text;
+-- behind it events are late; those at it are not, and it does not go back
+SELECT stream_agg.advance_watermark('at_once', '2024-01-01 12:05Z');
+INSERT INTO s VALUES (4, '2024-01-01 12:19:59Z'), (5, '2024-01-01 12:20Z');
+CALL stream_agg.run('s');
+SELECT view, watermark, read, accepted, late FROM stream_agg.views ORDER BY view::text;
+SELECT view, event ->> 'id' AS id, message FROM stream_agg.dead_letters ORDER BY view::text;
+SELECT watermark, watermark_before FROM stream_agg.watermark_advances WHERE view = 'at_once'::regclass ORDER BY asked_at;
+-- what a view with a trigger reads by itself is read first
+INSERT INTO s VALUES (6, '2024-01-01 12:21Z');
+SELECT stream_agg.advance_watermark('at_once', '2024-01-01 12:30Z');
+SELECT stream_agg.advance_watermark('hourly', '2024-01-01 12:30Z');
+CALL wait_for($$SELECT count(*) FILTER (WHERE taken_at IS NULL) = 0 FROM stream_agg.watermark_advances$$);
+SELECT view, watermark, read, late FROM stream_agg.views ORDER BY view::text;
+SELECT 'at_once' AS view, * FROM at_once UNION ALL SELECT 'hourly', * FROM hourly ORDER BY 1, 2;
+-- transactional
+BEGIN;
+SELECT stream_agg.advance_watermark('on_call', '2024-01-01 13:00Z');
+SELECT stream_agg.advance_watermark('on_call', '2024-01-01 14:00Z');
+ROLLBACK;
+CALL stream_agg.run('s');
+SELECT watermark FROM stream_agg.views WHERE view = 'on_call'::regclass;
+-- a paused view takes it when resumed; run() comes after what was asked for
+SELECT stream_agg.pause('on_call');
+SELECT stream_agg.advance_watermark('on_call', '2024-01-01 12:31Z');
+SELECT count(*) FROM stream_agg.watermark_advances WHERE taken_at IS NULL;
+SELECT stream_agg.resume('on_call');
+CALL stream_agg.run('on_call');
+SELECT watermark, read FROM stream_agg.views WHERE view = 'on_call'::regclass;
+SELECT count(*) FROM stream_agg.watermark_advances WHERE taken_at IS NULL;
+-- one that begins anew knows nothing of it
+BEGIN;
+SELECT stream_agg.advance_watermark('on_call', '2024-01-01 15:00Z');
+SELECT stream_agg.reset('on_call');
+COMMIT;
+CALL stream_agg.run('on_call');
+SELECT watermark, read, late FROM stream_agg.views WHERE view = 'on_call'::regclass;
+-- refusals
+\set VERBOSITY terse
+SELECT stream_agg.advance_watermark('at_once', 'infinity');
+SELECT stream_agg.advance_watermark('at_once', '-infinity');
+SELECT stream_agg.advance_watermark('s', '2024-01-01 15:00Z');
+CREATE FOREIGN TABLE timeless (id int, at timestamptz) SERVER stream_staged OPTIONS (event_time 'at');
+CREATE MATERIALIZED VIEW open WITH (stream_agg.continuous) AS
+	SELECT window_start, count(*) AS n FROM timeless, tumble(at, '10 minutes') GROUP BY window_start;
+SELECT stream_agg.advance_watermark('open', '2024-01-01 15:00Z');
+DROP FOREIGN TABLE timeless CASCADE;
+CREATE ROLE stranger;
+GRANT SELECT ON at_once TO stranger;
+SET ROLE stranger;
+SELECT stream_agg.advance_watermark('at_once', '2024-01-01 15:00Z');
+SELECT count(*) FROM stream_agg.watermark_advances;
+SELECT count(*) FROM stream_agg.watermark_advance;
+RESET ROLE;
+GRANT stream_agg_admin TO stranger;
+SET ROLE stranger;
+SELECT stream_agg.advance_watermark('at_once', '2024-01-01 12:32Z');
+RESET ROLE;
+\set VERBOSITY default
+CALL stream_agg.run('at_once');
+SELECT watermark FROM stream_agg.views WHERE view = 'at_once'::regclass;
+SELECT asked_by FROM stream_agg.watermark_advances WHERE view = 'at_once'::regclass ORDER BY asked_at DESC LIMIT 1;
+DROP OWNED BY stranger;
+DROP ROLE stranger;
+-- the last ones are kept
+DO $$ BEGIN FOR i IN 1 .. 120 LOOP PERFORM stream_agg.advance_watermark('at_once', '2024-01-01 12:32Z'::timestamptz + i * interval '1 second'); END LOOP; END $$;
+CALL stream_agg.run('at_once');
+DO $$ BEGIN FOR i IN 1 .. 120 LOOP PERFORM stream_agg.advance_watermark('at_once', '2024-01-01 12:34Z'::timestamptz + i * interval '1 second'); END LOOP; END $$;
+CALL stream_agg.run('at_once');
+SELECT count(*), count(taken_at) AS taken, max(watermark) FROM stream_agg.watermark_advances WHERE view = 'at_once'::regclass;
+-- one that has come to its end can still be closed, and a dropped one leaves nothing
+CREATE MATERIALIZED VIEW ended WITH (stream_agg.continuous, stream_agg.output_mode = 'append', stream_agg."end" = 'latest') AS
+	SELECT window_start, count(*) AS n FROM s, tumble(at, '10 minutes') GROUP BY window_start;
+CALL wait_for($$SELECT status = 'finished' FROM stream_agg.views WHERE view = 'ended'::regclass$$);
+TABLE ended;
+SELECT stream_agg.advance_watermark('ended', '2024-01-01 12:30Z');
+CALL wait_for($$SELECT count(*) = 3 FROM ended$$);
+TABLE ended;
+SELECT status, watermark FROM stream_agg.views WHERE view = 'ended'::regclass;
+DROP MATERIALIZED VIEW at_once, on_call, hourly, ended;
+SELECT count(*) FROM stream_agg.watermark_advance;
+DROP FOREIGN TABLE s CASCADE;
+
+--
+-- The same events are accepted when unlogged state is made again
+--
+CREATE FOREIGN TABLE s (id int, at timestamptz) SERVER stream_staged
+	OPTIONS (event_time 'at', watermark '10 minutes', max_future 'infinity');
+CREATE TABLE l (id int, at timestamptz, floor timestamptz);
+CREATE PROCEDURE feed(first int, last int) LANGUAGE sql AS $$
+	WITH x AS (INSERT INTO l SELECT i, '2024-01-01Z'::timestamptz + (i - i * 7 % 41) * interval '20 seconds',
+			(SELECT max(watermark) FROM stream_agg.views)
+		FROM generate_series(first, last) i RETURNING *)
+	INSERT INTO s SELECT id, at FROM x;
+$$;
+CREATE MATERIALIZED VIEW heap WITH (stream_agg.continuous, stream_agg.output_mode = 'append', stream_agg.trigger = 'manual') AS
+	SELECT window_start, window_end, count(*) AS n, avg(id) AS mean FROM s, hop(at, '10 minutes', '2 minutes')
+	GROUP BY window_start, window_end;
+CREATE MATERIALIZED VIEW unlogged WITH (stream_agg.continuous, stream_agg.output_mode = 'append', stream_agg.trigger = 'manual',
+	stream_agg.state = 'unlogged') AS
+	SELECT window_start, window_end, count(*) AS n, avg(id) AS mean FROM s, hop(at, '10 minutes', '2 minutes')
+	GROUP BY window_start, window_end;
+CREATE VIEW answer AS
+	SELECT window_start, window_end, count(*), avg(id) FROM (SELECT *,
+			greatest(floor, max(at) OVER (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) - interval '10 minutes') AS bound FROM l) e,
+		hop(at, '10 minutes', '2 minutes')
+	WHERE bound IS NULL OR window_end > bound GROUP BY 1, 2
+	HAVING window_end <= (SELECT min(watermark) FROM stream_agg.views);
+CREATE VIEW differences AS
+	SELECT (SELECT count(*) FROM ((TABLE answer EXCEPT ALL TABLE heap) UNION ALL (TABLE heap EXCEPT ALL TABLE answer)) x) AS heap,
+		(SELECT count(*) FROM ((TABLE answer EXCEPT ALL TABLE unlogged) UNION ALL (TABLE unlogged EXCEPT ALL TABLE answer)) x) AS unlogged,
+		(SELECT count(*) > 0 FROM heap) AS rows, (SELECT min(late_windows) = max(late_windows) FROM stream_agg.views) AS equal;
+CREATE PROCEDURE advance(ahead interval) LANGUAGE sql AS $$
+	SELECT stream_agg.advance_watermark(view, (SELECT max(at) FROM l) + ahead) FROM stream_agg.views;
+$$;
+CALL feed(1, 100);
+CALL stream_agg.run('s');
+CALL advance('-5 minutes');
+CALL stream_agg.run('s');
+SELECT max(stream_agg.to_time(floor)) = (SELECT max(watermark) FROM stream_agg.views) AS kept FROM stream_agg.view_rebuild;
+CALL feed(101, 150);
+CALL stream_agg.run('s');
+CALL lose_state();
+CALL feed(151, 200);
+CALL stream_agg.run('s');
+TABLE differences;
+-- twice at the same place, and while state is lost
+CALL advance('-8 minutes');
+CALL advance('-2 minutes');
+CALL lose_state();
+CALL stream_agg.run('s');
+CALL feed(201, 260);
+CALL stream_agg.run('s');
+CALL lose_state();
+CALL advance('1 minute');
+CALL stream_agg.run('s');
+CALL feed(261, 300);
+CALL stream_agg.run('s');
+CALL lose_state();
+CALL feed(301, 600);
+CALL stream_agg.run('s');
+TABLE differences;
+SELECT max(late_windows) > 20 AS late FROM stream_agg.views;
+DROP FOREIGN TABLE s CASCADE;
