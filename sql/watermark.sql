@@ -187,3 +187,83 @@ CALL stream_agg.run('s');
 TABLE differences;
 SELECT max(late_windows) > 20 AS late FROM stream_agg.views;
 DROP FOREIGN TABLE s CASCADE;
+
+--
+-- on_idle = 'advance': the last windows of a stream that fell silent close
+--
+CREATE FOREIGN TABLE s (id int, at timestamptz) SERVER stream_staged
+	OPTIONS (event_time 'at', watermark '500 ms', idle_timeout '100 ms', max_future 'infinity');
+CREATE MATERIALIZED VIEW goes_on WITH (stream_agg.continuous, stream_agg.output_mode = 'append', stream_agg.on_idle = 'advance') AS
+	SELECT window_start, count(*) AS n, avg(id) AS mean FROM s, tumble(at, '1 second') GROUP BY window_start;
+CREATE MATERIALIZED VIEW unlogged WITH (stream_agg.continuous, stream_agg.output_mode = 'append', stream_agg.on_idle = 'advance',
+	stream_agg.state = 'unlogged') AS
+	SELECT window_start, count(*) AS n, avg(id) AS mean FROM s, tumble(at, '1 second') GROUP BY window_start;
+CREATE MATERIALIZED VIEW on_call WITH (stream_agg.continuous, stream_agg.output_mode = 'append', stream_agg.on_idle = 'advance',
+	stream_agg.trigger = 'manual') AS
+	SELECT window_start, count(*) AS n, avg(id) AS mean FROM s, tumble(at, '1 second') GROUP BY window_start;
+CREATE MATERIALIZED VIEW now_and_then WITH (stream_agg.continuous, stream_agg.output_mode = 'append', stream_agg.on_idle = 'advance',
+	stream_agg.trigger = '200 ms') AS
+	SELECT window_start, count(*) AS n, avg(id) AS mean FROM s, tumble(at, '1 second') GROUP BY window_start;
+CREATE MATERIALIZED VIEW holds WITH (stream_agg.continuous, stream_agg.output_mode = 'append') AS
+	SELECT window_start, count(*) AS n, avg(id) AS mean FROM s, tumble(at, '1 second') GROUP BY window_start;
+CREATE MATERIALIZED VIEW patient WITH (stream_agg.continuous, stream_agg.output_mode = 'append', stream_agg.on_idle = 'advance',
+	stream_agg.idle_timeout = '1 day') AS
+	SELECT window_start, count(*) AS n, avg(id) AS mean FROM s, tumble(at, '1 second') GROUP BY window_start;
+-- nothing yet: no time to go on from
+CALL stream_agg.run('s');
+SELECT count(watermark) FROM stream_agg.views;
+-- a lone tail of four rows, and silence
+INSERT INTO s VALUES (1, '2024-01-01 12:00:00.1Z'), (2, '2024-01-01 12:00:00.4Z'), (3, '2024-01-01 12:00:01.2Z'), (4, '2024-01-01 12:00:01.9Z');
+CALL wait_for('SELECT count(*) = 2 FROM goes_on');
+CALL wait_for('SELECT count(*) = 2 FROM unlogged');
+CALL wait_for('SELECT count(*) = 2 FROM now_and_then');
+CREATE PROCEDURE ask_for(view regclass, rows int) LANGUAGE plpgsql AS $$
+DECLARE
+	got int;
+BEGIN
+	FOR i IN 1 .. 3000 LOOP
+		EXECUTE format('SELECT count(*) FROM %s', view) INTO got;
+		EXIT WHEN got >= rows;
+		COMMIT;
+		CALL stream_agg.run(view);
+		PERFORM pg_sleep(0.02);
+	END LOOP;
+END $$;
+CALL ask_for('on_call', 2);
+SELECT 'goes_on' AS view, * FROM goes_on UNION ALL SELECT 'unlogged', * FROM unlogged UNION ALL SELECT 'on_call', * FROM on_call
+UNION ALL SELECT 'now_and_then', * FROM now_and_then ORDER BY 1, 2;
+TABLE holds;
+TABLE patient;
+SELECT view, watermark >= '2024-01-01 12:00:02Z' AS gone_on FROM stream_agg.views ORDER BY view::text;
+-- what comes behind it is late, and what comes before is not, also after a restart
+CALL lose_state();
+INSERT INTO s VALUES (5, '2024-01-01 12:00:01.95Z'), (6, '2024-01-01 13:00:00.2Z');
+CALL stream_agg.run('s');
+SELECT view, read, accepted, late FROM stream_agg.views ORDER BY view::text;
+CALL wait_for('SELECT count(*) = 3 FROM goes_on');
+CALL wait_for('SELECT count(*) = 3 FROM unlogged');
+CALL wait_for('SELECT count(*) = 3 FROM now_and_then');
+TABLE goes_on;
+TABLE unlogged;
+TABLE patient;
+-- state that is lost while the stream is silent
+INSERT INTO s VALUES (7, '2024-01-01 14:00:00.2Z'), (8, '2024-01-01 14:00:00.3Z');
+CALL stream_agg.run('unlogged');
+CALL lose_state();
+CALL wait_for('SELECT count(*) = 4 FROM goes_on');
+CALL wait_for('SELECT count(*) = 4 FROM unlogged');
+SELECT * FROM unlogged ORDER BY window_start DESC LIMIT 1;
+-- changed while the view lives
+ALTER MATERIALIZED VIEW holds SET (stream_agg.on_idle = 'advance');
+CALL wait_for('SELECT count(*) = 4 FROM holds');
+ALTER MATERIALIZED VIEW holds RESET (stream_agg.on_idle);
+\set VERBOSITY terse
+ALTER MATERIALIZED VIEW holds SET (stream_agg.on_idle = 'advance', stream_agg.idle_timeout = '0');
+ALTER MATERIALIZED VIEW holds SET (stream_agg.on_idle = 'sometimes');
+ALTER FOREIGN TABLE s OPTIONS (DROP idle_timeout);
+CREATE FOREIGN TABLE timeless (id int, at timestamptz) SERVER stream_staged OPTIONS (event_time 'at', idle_timeout '1 s');
+CREATE MATERIALIZED VIEW open WITH (stream_agg.continuous, stream_agg.on_idle = 'advance') AS
+	SELECT window_start, count(*) AS n FROM timeless, tumble(at, '10 minutes') GROUP BY window_start;
+\set VERBOSITY default
+DROP FOREIGN TABLE timeless;
+DROP FOREIGN TABLE s CASCADE;

@@ -131,6 +131,64 @@ is_idle(const SaBatchPartition *partition, const SaTimekeeping *time)
 		time->now - partition->quiet_until < 2 * time->idle_timeout;
 }
 
+/* Since when, and until when, nothing has come from any partition, as far as sources have made sure. */
+static void
+find_silence(const SaBatch *batch, SaClock *since, SaClock *until)
+{
+	*since = 0;
+	*until = PG_INT64_MAX;
+	for (int i = 0; i < batch->npartitions; i++)
+	{
+		if (batch->partitions[i].gone)
+			continue;
+		*since = Max(*since, batch->partitions[i].quiet_since);
+		*until = Min(*until, batch->partitions[i].quiet_until);
+	}
+}
+
+/*
+ * All partitions are idle, and the greatest of their watermarks is this one: where event time is now, if it is to go on
+ * with the clock.  That is for the sake of windows that are still open; until it comes to the end of one it goes on
+ * minute by minute, so that not much of it is lost with the process, and little written.
+ */
+static TimestampTz
+go_on(const SaBatch *batch, const SaTimekeeping *time, TimestampTz watermark)
+{
+	SaSilence  *silence = time->silence;
+	SaClock		since;
+	SaClock		until;
+	int64		elapsed;
+
+	find_silence(batch, &since, &until);
+	if (silence == NULL || since == 0 || TIMESTAMP_IS_NOEND(time->oldest) || TIMESTAMP_IS_NOBEGIN(watermark))
+		return watermark;
+	if (silence->since != since)
+	{
+		silence->since = since;
+		silence->from = watermark;
+	}
+	elapsed = until - since;
+	if (silence->from + elapsed < time->oldest)
+		elapsed -= elapsed % USECS_PER_MINUTE;
+	return Max(watermark, silence->from + elapsed);
+}
+
+/* When event time comes to the end of the oldest window; DT_NOEND: there is no such time. */
+static SaClock
+next_close(const SaBatch *batch, const SaTimekeeping *time)
+{
+	const SaSilence *silence = time->silence;
+	SaClock		since;
+	SaClock		until;
+	SaClock		at;
+
+	find_silence(batch, &since, &until);
+	if (silence == NULL || silence->since != since || TIMESTAMP_NOT_FINITE(time->oldest))
+		return DT_NOEND;
+	at = since + (time->oldest - silence->from);
+	return at > time->now ? at : time->now + USECS_PER_SEC;
+}
+
 /* When the source is to make sure again. */
 static SaClock
 next_check(const SaBatchPartition *partition, const SaTimekeeping *time)
@@ -142,7 +200,7 @@ next_check(const SaBatchPartition *partition, const SaTimekeeping *time)
 
 /*
  * Idle partitions do not hold the others back: their watermarks follow the least one of the active
- * partitions, or the greatest one of all when all are idle.
+ * partitions, or the greatest one of all when all are idle, which may go on with the clock.
  */
 static void
 pass_idle(SaViewPosition **places, const SaBatch *batch, const SaTimekeeping *time)
@@ -162,7 +220,7 @@ pass_idle(SaViewPosition **places, const SaBatch *batch, const SaTimekeeping *ti
 		all_idle = false;
 		least = Min(least, places[i]->watermark);
 	}
-	follow = all_idle ? greatest : least;
+	follow = all_idle ? go_on(batch, time, greatest) : least;
 	for (int i = 0; i < batch->npartitions; i++)
 		if (is_idle(&batch->partitions[i], time))
 			places[i]->watermark = Max(places[i]->watermark, follow);
@@ -221,6 +279,13 @@ sa_commit_advance(List *before, const SaBatch *batch, const uint8 *outcomes, con
 	return after;
 }
 
+/* Does anything depend on whether a partition is idle? */
+static bool
+matters(const SaBatch *batch, const SaTimekeeping *time)
+{
+	return batch->npartitions > 1 || (time->silence != NULL && !TIMESTAMP_IS_NOEND(time->oldest));
+}
+
 bool
 sa_commit_moves(List *positions, const SaBatch *batch, const SaTimekeeping *time, SaClock *next_idle)
 {
@@ -233,9 +298,10 @@ sa_commit_moves(List *positions, const SaBatch *batch, const SaTimekeeping *time
 
 		if (partition->next != partition->first)
 			return true;
-		if (time->delay != SA_NO_DELAY && is_quiet(partition, time) && !partition->gone)
+		if (time->delay != SA_NO_DELAY && is_quiet(partition, time) && !partition->gone && matters(batch, time))
 			*next_idle = Min(*next_idle, next_check(partition, time));
 	}
+	*next_idle = Min(*next_idle, next_close(batch, time));
 	return list_length(after) != list_length(positions) ||
 		sa_commit_watermark(after) != sa_commit_watermark(positions);
 }

@@ -18,12 +18,21 @@ typedef enum SaOutcome
 	SA_OUTCOME_FAILED
 } SaOutcome;
 
+/* A time in which nothing comes from any partition, and event time goes on with the clock. */
+typedef struct SaSilence
+{
+	SaClock		since;			/* 0: there was none yet */
+	TimestampTz from;			/* the view's watermark then */
+} SaSilence;
+
 /* How a view keeps time. */
 typedef struct SaTimekeeping
 {
 	int64		delay;			/* of its watermark; SA_NO_DELAY: it has none */
 	int64		idle_timeout;	/* microseconds; 0: partitions are never idle */
 	SaClock		now;			/* for idleness alone */
+	SaSilence  *silence;		/* of the view, to be kept; NULL: event time holds still in it */
+	TimestampTz oldest;			/* end of the oldest window; DT_NOEND: there is none; DT_NOBEGIN: not known */
 	TimestampTz advance_to;		/* an administrator wants the watermark there; DT_NOBEGIN: nobody does */
 } SaTimekeeping;
 

@@ -143,7 +143,16 @@ sa_ddl_stream_check(AlterTableStmt *alter)
 	}
 }
 
-/* Views that live by the stream's watermark must not lose it. */
+/* Does the view live by the stream's watermark, or by its idle_timeout? */
+static bool
+needs_stream_options(const SaViewOptions *options)
+{
+	if (options->go_on && options->idle_timeout < 0)
+		return true;
+	return options->watermark == SA_NO_DELAY && (options->output_mode == SA_APPEND || options->unlogged || options->go_on);
+}
+
+/* Views that live by the stream's options must not lose them. */
 static void
 check_views(Oid stream)
 {
@@ -156,7 +165,7 @@ check_views(Oid stream)
 		SaQuery    *query;
 
 		sa_option_view(config->options, &options);
-		if ((options.output_mode != SA_APPEND && !options.unlogged) || options.watermark != SA_NO_DELAY)
+		if (!needs_stream_options(&options))
 			continue;
 		query = sa_query_load(config->definition, config->view, sa_owner_of(config->view));
 		sa_ddl_view_check_options(query, &options);

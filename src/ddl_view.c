@@ -190,11 +190,32 @@ watermark_of(Relation rel, const SaStreamOptions *stream, const SaViewOptions *o
 	return options->watermark != SA_NO_DELAY ? options->watermark : stream->watermark;
 }
 
+/* Time that is to go on while the stream is silent: as of when is it, and who says what time it was? */
+static void
+check_going_on(Relation rel, const SaViewOptions *options)
+{
+	SaStreamOptions *stream = sa_option_stream(rel);
+
+	if (watermark_of(rel, stream, options) == SA_NO_DELAY)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("on_idle 'advance' needs a watermark"),
+				 errhint("Set the option \"watermark\" of the view or of its stream.")));
+	if ((options->idle_timeout >= 0 ? options->idle_timeout : stream->idle_timeout) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("on_idle 'advance' needs an idle_timeout"),
+				 errdetail("Without one, no partition is ever idle."),
+				 errhint("Set the option \"idle_timeout\" of the view or of its stream.")));
+}
+
 void
 sa_ddl_view_check_options(const SaQuery *query, const SaViewOptions *options)
 {
 	Relation	rel = table_open(query->stream, AccessShareLock);
 
+	if (options->go_on)
+		check_going_on(rel, options);
 	sa_query_check_mode(query, options->output_mode, watermark_of(rel, sa_option_stream(rel), options));
 	if (options->unlogged)
 		sa_query_check_unlogged(query, watermark_of(rel, sa_option_stream(rel), options));

@@ -140,8 +140,7 @@ read_on_idle(const char *name, const char *value, SaViewOptions *view)
 {
 	static const char *const words[] = {"hold", "advance", NULL};
 
-	if (sa_option_read_word(name, value, words) != 0)
-		sa_option_refuse_planned(name, value);
+	view->go_on = sa_option_read_word(name, value, words) == 1;
 }
 
 static void
@@ -173,7 +172,7 @@ static const ViewOption view_options[] =
 	{"late_events", read_late_events, false},
 	{"on_error", read_on_error, false},
 	{"allowed_lateness", read_zero_interval, true},
-	{"on_idle", read_on_idle, true},
+	{"on_idle", read_on_idle, false},
 	{"state", read_state, false},
 	{"dedup_key", read_planned, true},
 	{"retention", read_planned, true},

@@ -58,6 +58,7 @@ typedef struct SaViewOptions
 	int64		max_batch_bytes;	/* of records, about */
 	SaBoundary	start;
 	SaBoundary	end;
+	bool		go_on;			/* on_idle = 'advance' */
 	bool		drop_late;		/* late_events = 'drop' */
 	bool		fail_on_error;	/* on_error = 'fail' */
 	bool		unlogged;		/* state = 'unlogged' */

@@ -1104,6 +1104,7 @@ sa_pipeline_stop(SaView *view, const char *message)
 {
 	if (view->state && view->steps == NIL)
 		sa_state_reset(view->state);
+	view->recovered = false;
 	if (!save_failure(view, message))
 	{
 		retry_later(view, message);
@@ -1114,14 +1115,27 @@ sa_pipeline_stop(SaView *view, const char *message)
 	return SA_PART_STOPPED;
 }
 
+static TimestampTz
+oldest_window(const SaView *view)
+{
+	SaStateSize size = {.oldest = DT_NOBEGIN};
+
+	if (!view->recovered)
+		return DT_NOBEGIN;
+	if (view->state)
+		sa_state_size(view->state, &size);
+	return TIMESTAMP_IS_NOBEGIN(size.oldest) ? DT_NOEND : size.oldest;
+}
+
 /* What an administrator wants of the watermark waits until the view has read what is at hand. */
 static SaTimekeeping
-timekeeping(const SaView *view, const SaBatch *batch)
+timekeeping(SaView *view, const SaBatch *batch)
 {
-	SaTimekeeping time = {view->delay, view->idle_timeout, sa_clock_now(), DT_NOBEGIN};
+	SaTimekeeping time = {.delay = view->delay, .idle_timeout = view->idle_timeout, .now = sa_clock_now()};
 
-	if (batch->drained)
-		time.advance_to = view->advance_to;
+	time.silence = view->options.go_on ? &view->silence : NULL;
+	time.oldest = view->options.go_on ? oldest_window(view) : DT_NOEND;
+	time.advance_to = batch->drained ? view->advance_to : DT_NOBEGIN;
 	return time;
 }
 
@@ -1353,6 +1367,7 @@ sa_pipeline_committed(SaView *view)
 		return;
 	if (view->state)
 		sa_state_commit(view->state);
+	view->recovered = true;
 	committed_steps(view);
 	adopt_positions(view, view->new_positions);
 	view->new_positions = NIL;

@@ -8,6 +8,7 @@
 #include "batch.h"
 #include "catalog.h"
 #include "clock.h"
+#include "commit.h"
 #include "query.h"
 #include "result.h"
 #include "state.h"
@@ -32,6 +33,8 @@ typedef struct SaView
 	MemoryContext positions_cxt;
 	List	   *positions;		/* of SaViewPosition */
 	TimestampTz floor;
+	SaSilence	silence;		/* with on_idle = 'advance' */
+	bool		recovered;		/* what there is of state is in memory, or was since */
 	TimestampTz advance_to;		/* an administrator wants its watermark there; DT_NOBEGIN: nobody does */
 
 	/* unlogged state: from where it would be rebuilt */

@@ -558,6 +558,7 @@ sa_staged_open(const SaStreamOptions *options, MemoryContext cxt)
 	source->options = *options;
 	source->stream = options->relid;
 	source->cxt = cxt;
+	source->quiet_since = sa_clock_now();
 	source->state_cxt = AllocSetContextCreate(cxt, "stream_agg staged order", ALLOCSET_DEFAULT_SIZES);
 	source->call_cxt = AllocSetContextCreate(cxt, "stream_agg staged call", ALLOCSET_DEFAULT_SIZES);
 	LockRelationOid(source->stream, AccessShareLock);

@@ -70,6 +70,8 @@ struct SaSource
 	SaStagedStream staged;
 	bool		in_pass;
 	bool		passed;			/* a pass has begun since all was forgotten */
+	SaClock		pass_began;
+	SaClock		quiet_since;	/* no new row has been found since */
 	int			nentries;
 	int			maxentries;
 	SaEntry	   *entries;

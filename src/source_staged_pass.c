@@ -238,6 +238,7 @@ sa_staged_start_pass(SaSource *source)
 			segment->seen = segment->swept = true;
 	}
 	source->in_pass = source->passed = true;
+	source->pass_began = sa_clock_now();
 
 	/* The closing of segments is only good for what a snapshot taken afterwards does not show. */
 	UnregisterSnapshot(source->snapshot);

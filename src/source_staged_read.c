@@ -319,6 +319,7 @@ read_new(SaSource *source, SaBatch *batch, SaBatchPartition *partition, int max_
 	sa_staged_find_rows(source, rows, max_rows);
 	if (rows->nrows == 0)
 		return;
+	source->quiet_since = sa_clock_now();
 	sa_staged_extend_order(source, rows, false);
 	emit_new_rows(source, batch, partition, rows, Min(rows->nrows, max_rows));
 }
@@ -387,6 +388,11 @@ read_on(SaSource *source, SaBatch *batch, SaBatchPartition *partition, const SaR
 		rows.bytes < limits->max_bytes)
 		read_new(source, batch, partition, limits->max_rows - batch->nevents, &rows);
 	batch->drained = batch->at_end = source->passed && !source->in_pass && partition->next == source->staged.next_position;
+	if (batch->at_end)
+	{
+		partition->quiet_since = source->quiet_since;
+		partition->quiet_until = Max(source->pass_began, source->quiet_since);
+	}
 }
 
 void

@@ -706,11 +706,11 @@ part shadows => sub {
 	super('TRUNCATE mallory.seen, mallory.gains');
 	my $path = 'SET search_path = mallory, pg_catalog, public;';
 	my $count = 'SELECT (SELECT pg_catalog.count(*) FROM stream_agg.streams), (SELECT pg_catalog.count(*) FROM stream_agg.views), (SELECT pg_catalog.count(*) FROM stream_agg.partitions), '
-	  . '(SELECT pg_catalog.count(*) FROM stream_agg.progress), (SELECT pg_catalog.count(*) FROM stream_agg.dead_letters), (SELECT pg_catalog.count(*) FROM stream_agg.data_losses)';
-	answer('mallory', "$path $count", '0|0|0|0|0|0', 'the attacker sees nothing through his shadows');
-	answer('bob', "$path $count", '0|0|0|0|0|0', 'nor does another one');
+	  . '(SELECT pg_catalog.count(*) FROM stream_agg.progress), (SELECT pg_catalog.count(*) FROM stream_agg.dead_letters), (SELECT pg_catalog.count(*) FROM stream_agg.data_losses), (SELECT pg_catalog.count(*) FROM stream_agg.watermark_advances)';
+	answer('mallory', "$path $count", '0|0|0|0|0|0|0', 'the attacker sees nothing through his shadows');
+	answer('bob', "$path $count", '0|0|0|0|0|0|0', 'nor does another one');
 	my $all = 'SELECT * FROM stream_agg.streams; SELECT * FROM stream_agg.views; SELECT * FROM stream_agg.partitions; SELECT * FROM stream_agg.progress; '
-	  . 'SELECT * FROM stream_agg.dead_letters; SELECT * FROM stream_agg.data_losses;';
+	  . 'SELECT * FROM stream_agg.dead_letters; SELECT * FROM stream_agg.data_losses; SELECT * FROM stream_agg.watermark_advances;';
 	super('TRUNCATE mallory.seen, mallory.gains');
 	for my $victim ('super', 'alice', 'boss')
 	{
@@ -772,7 +772,7 @@ part leaks => sub {
 	login('mallory', <<'SQL');
 CREATE FUNCTION mallory.tell(anyelement) RETURNS boolean LANGUAGE plpgsql COST 0.0000001 AS $$BEGIN RAISE NOTICE 'told: %', $1; RETURN true; END$$;
 SQL
-	for my $relation ('streams', 'views', 'progress', 'partitions', 'dead_letters', 'data_losses')
+	for my $relation ('streams', 'views', 'progress', 'partitions', 'dead_letters', 'data_losses', 'watermark_advances')
 	{
 		for my $query ("SELECT * FROM stream_agg.$relation r WHERE mallory.tell(r::text)", "SELECT * FROM stream_agg.$relation r JOIN (SELECT 1) s ON mallory.tell(r::text)",
 			"SELECT mallory.tell(r::text) FROM stream_agg.$relation r", "SELECT max(r::text) FROM stream_agg.$relation r GROUP BY mallory.tell(r::text) HAVING mallory.tell(max(r::text))")
@@ -841,7 +841,7 @@ BEGIN
 	FOR relation, kind IN SELECT oid::regclass, relkind FROM pg_class WHERE relnamespace = 'stream_agg'::regnamespace AND relkind IN ('r', 'v', 'S') LOOP
 		statements := CASE WHEN kind = 'S' THEN ARRAY['SELECT * FROM %1$s', 'SELECT nextval(%1$L)', 'SELECT setval(%1$L, 1)']
 			ELSE ARRAY['INSERT INTO %1$s DEFAULT VALUES', 'DELETE FROM %1$s', 'LOCK TABLE %1$s IN EXCLUSIVE MODE', 'ALTER TABLE %1$s RENAME TO x', 'DROP TABLE %1$s', 'DROP VIEW %1$s'] END;
-		IF kind <> 'S' AND relation NOT IN ('stream_agg.streams', 'stream_agg.views', 'stream_agg.progress', 'stream_agg.partitions', 'stream_agg.dead_letters', 'stream_agg.data_losses') THEN
+		IF kind <> 'S' AND relation NOT IN ('stream_agg.streams', 'stream_agg.views', 'stream_agg.progress', 'stream_agg.partitions', 'stream_agg.dead_letters', 'stream_agg.data_losses', 'stream_agg.watermark_advances') THEN
 			statements := statements || ARRAY['SELECT * FROM %1$s', 'SELECT count(*) FROM %1$s', 'COPY %1$s TO STDOUT', 'TRUNCATE %1$s', 'ALTER TABLE %1$s ENABLE ROW LEVEL SECURITY', 'CREATE TRIGGER x AFTER INSERT ON %1$s EXECUTE FUNCTION stream_agg.guard()'];
 		END IF;
 		FOREACH statement IN ARRAY statements LOOP

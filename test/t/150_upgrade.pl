@@ -327,7 +327,7 @@ CREATE FOREIGN TABLE s (ts timestamptz, k int) SERVER stream_staged OPTIONS (eve
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT k, window_start, avg(k) AS a FROM s, tumble(ts, '1 hour') GROUP BY k, window_start;
 INSERT INTO s VALUES ('2024-01-01Z', 1), (NULL, 2);
 CALL stream_agg.run('s');
-TABLE stream_agg.streams; TABLE stream_agg.views; TABLE stream_agg.progress; TABLE stream_agg.partitions; TABLE stream_agg.dead_letters; TABLE stream_agg.data_losses;
+TABLE stream_agg.streams; TABLE stream_agg.views; TABLE stream_agg.progress; TABLE stream_agg.partitions; TABLE stream_agg.dead_letters; TABLE stream_agg.data_losses; TABLE stream_agg.watermark_advances;
 SELECT stream_agg.to_time(0), stream_agg.explain('v');
 SELECT * FROM hop(timestamptz '2024-01-01', '1 hour', '30 minutes'), tumble(date '2024-01-01', '1 day');
 SELECT stream_agg.pause('v'), stream_agg.resume('v');

@@ -47,7 +47,7 @@ sub check_standby
 	{
 		is($ledger->differences($on, 'postgres'), '', "$name shows them as of one position, while they change");
 	}
-	for my $relation (qw(streams views progress partitions dead_letters data_losses))
+	for my $relation (qw(streams views progress partitions dead_letters data_losses watermark_advances))
 	{
 		my ($rc, $out, $err) = $on->psql('postgres', "SELECT count(*) FROM stream_agg.$relation");
 		is($rc, 0, "$name: stream_agg.$relation can be read") or diag $err;
