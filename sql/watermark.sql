@@ -267,3 +267,27 @@ CREATE MATERIALIZED VIEW open WITH (stream_agg.continuous, stream_agg.on_idle = 
 \set VERBOSITY default
 DROP FOREIGN TABLE timeless;
 DROP FOREIGN TABLE s CASCADE;
+
+--
+-- Traps
+--
+SET timezone = 'UTC';
+SET datestyle = 'ISO';
+CREATE AGGREGATE ids(int) (sfunc = array_append, stype = int[], initcond = '{}');
+CREATE AGGREGATE ids(text) (sfunc = array_append, stype = text[], initcond = '{}');
+CREATE VIEW counts AS SELECT view, watermark, read, null_time, future, filtered, late, accepted FROM stream_agg.views ORDER BY view::text COLLATE "C";
+
+-- the edges of what a time can be: a watermark before all time is none
+CREATE FOREIGN TABLE s (id int, at timestamptz) SERVER stream_staged OPTIONS (event_time 'at', watermark '1 day', max_future 'infinity');
+CREATE MATERIALIZED VIEW edges WITH (stream_agg.continuous, stream_agg.output_mode = 'append', stream_agg.trigger = 'manual') AS
+	SELECT window_end, ids(id) FROM s, tumble(at, '7 days') GROUP BY window_end;
+INSERT INTO s VALUES (1, '4714-11-24 00:00:00 BC');
+CALL stream_agg.run('s');
+TABLE counts;
+SELECT watermark FROM stream_agg.progress WHERE view = 'edges'::regclass ORDER BY finished_at DESC LIMIT 1;
+INSERT INTO s VALUES (2, '2024-01-01'), (3, '294276-12-20');
+CALL stream_agg.run('s');
+SELECT * FROM edges ORDER BY 1;
+TABLE counts;
+DROP FOREIGN TABLE s CASCADE;
+DROP VIEW counts;

@@ -7,6 +7,7 @@
  */
 #include "postgres.h"
 
+#include "common/int.h"
 #include "utils/timestamp.h"
 
 #include "commit.h"
@@ -170,7 +171,7 @@ go_on(const SaBatch *batch, const SaTimekeeping *time, TimestampTz watermark)
 	elapsed = until - since;
 	if (silence->from + elapsed < time->oldest)
 		elapsed -= elapsed % USECS_PER_MINUTE;
-	return Max(watermark, silence->from + elapsed);
+	return Max(watermark, Min(silence->from + elapsed, END_TIMESTAMP - 1));
 }
 
 /* When event time comes to the end of the oldest window; DT_NOEND: there is no such time. */
@@ -181,11 +182,13 @@ next_close(const SaBatch *batch, const SaTimekeeping *time)
 	SaClock		since;
 	SaClock		until;
 	SaClock		at;
+	int64		left;
 
 	find_silence(batch, &since, &until);
 	if (silence == NULL || silence->since != since || TIMESTAMP_NOT_FINITE(time->oldest))
 		return DT_NOEND;
-	at = since + (time->oldest - silence->from);
+	if (pg_sub_s64_overflow(time->oldest, silence->from, &left) || pg_add_s64_overflow(since, left, &at))
+		return DT_NOEND;
 	return at > time->now ? at : time->now + USECS_PER_SEC;
 }
 

@@ -18,7 +18,7 @@ sa_watermark_of(TimestampTz running_max, int64 delay)
 
 	if (TIMESTAMP_IS_NOBEGIN(running_max) || pg_sub_s64_overflow(running_max, delay, &result))
 		return DT_NOBEGIN;
-	return result;
+	return result < MIN_TIMESTAMP ? DT_NOBEGIN : result;	/* before all time: nobody could show it */
 }
 
 TimestampTz
