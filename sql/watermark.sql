@@ -290,4 +290,80 @@ CALL stream_agg.run('s');
 SELECT * FROM edges ORDER BY 1;
 TABLE counts;
 DROP FOREIGN TABLE s CASCADE;
+
+-- run once, three times: A, then A and B, then B and C
+CREATE FOREIGN TABLE s (id text, at timestamptz) SERVER stream_staged OPTIONS (event_time 'at', watermark '0');
+CREATE MATERIALIZED VIEW once WITH (stream_agg.continuous, stream_agg.output_mode = 'append', stream_agg.trigger = 'manual') AS
+	SELECT window_start, ids(id) FROM s, tumble(at, '10 minutes') GROUP BY window_start;
+INSERT INTO s VALUES ('a1', '2024-01-01 12:01'), ('a2', '2024-01-01 12:09');
+CALL stream_agg.run('once');
+TABLE once;
+INSERT INTO s VALUES ('a3', '2024-01-01 12:05'), ('b1', '2024-01-01 12:10');
+CALL stream_agg.run('once');
+TABLE once;
+INSERT INTO s VALUES ('b2', '2024-01-01 12:19:59.999999'), ('a4', '2024-01-01 12:09:59.999999'), ('c1', '2024-01-01 12:25'), ('b3', '2024-01-01 12:15');
+CALL stream_agg.run('once');
+TABLE once;
+TABLE counts;
+CALL stream_agg.run('once');
+CALL stream_agg.run('once');
+TABLE once;
+DROP FOREIGN TABLE s CASCADE;
+
+-- times without an end or beginning, and others that are far away, never move the running maximum where they must not
+CREATE FOREIGN TABLE s (id int, at timestamptz) SERVER stream_staged OPTIONS (event_time 'at', watermark '0');
+CREATE MATERIALIZED VIEW a_whole WITH (stream_agg.continuous, stream_agg.output_mode = 'append', stream_agg.trigger = 'manual') AS
+	SELECT window_start, ids(id) FROM s, tumble(at, '10 minutes') GROUP BY window_start;
+CREATE MATERIALIZED VIEW one_by_one WITH (stream_agg.continuous, stream_agg.output_mode = 'append', stream_agg.trigger = 'manual',
+	stream_agg.max_batch_rows = 1) AS
+	SELECT window_start, ids(id) FROM s, tumble(at, '10 minutes') GROUP BY window_start;
+INSERT INTO s VALUES (1, '-infinity'), (2, 'infinity'), (3, '2024-01-01 12:05'), (4, 'infinity'), (5, '2024-01-01 12:06'), (6, NULL),
+	(7, '2024-01-01 12:12'), (8, '-infinity'), (9, now() + interval '1 day'), (10, '2024-01-01 12:13'), (11, '294276-12-31 23:59:59.999999'),
+	(12, '2024-01-01 12:20'), (13, '4714-11-24 00:00 BC');
+CALL stream_agg.run('s');
+TABLE a_whole;
+(TABLE a_whole EXCEPT ALL TABLE one_by_one) UNION ALL (TABLE one_by_one EXCEPT ALL TABLE a_whole);
+TABLE counts;
+SELECT reason, array_agg(event ->> 'id' ORDER BY position) AS ids FROM stream_agg.dead_letters WHERE view IS NULL GROUP BY reason ORDER BY reason;
+SELECT view, reason, event ->> 'id' AS id FROM stream_agg.dead_letters WHERE view IS NOT NULL ORDER BY view::text;
+DROP FOREIGN TABLE s CASCADE;
+-- the same without a zone, and for days
+CREATE FOREIGN TABLE s (id int, at timestamp, day date) SERVER stream_staged OPTIONS (event_time 'at', watermark '0');
+CREATE FOREIGN TABLE d (id int, at timestamp, day date) SERVER stream_staged OPTIONS (event_time 'day', watermark '0');
+CREATE MATERIALIZED VIEW hours WITH (stream_agg.continuous, stream_agg.output_mode = 'append', stream_agg.trigger = 'manual') AS
+	SELECT window_start, ids(id) FROM s, tumble(at, '1 hour') GROUP BY window_start;
+CREATE MATERIALIZED VIEW days WITH (stream_agg.continuous, stream_agg.output_mode = 'append', stream_agg.trigger = 'manual') AS
+	SELECT window_start, ids(id) FROM d, tumble(day, '1 day') GROUP BY window_start;
+CREATE TABLE t (id int, at timestamp, day date);
+INSERT INTO t VALUES (1, '-infinity', '-infinity'), (2, '2024-01-01 12:30', '2024-01-01'), (3, 'infinity', 'infinity'),
+	(4, '2024-01-01 12:40', '2024-01-01'), (5, '2024-01-01 13:00', '2024-01-02');
+INSERT INTO s TABLE t;
+INSERT INTO d TABLE t;
+CALL stream_agg.run('s');
+CALL stream_agg.run('d');
+TABLE hours;
+TABLE days;
+TABLE counts;
+DROP FOREIGN TABLE s, d CASCADE;
+
+-- rows that are filtered out move the time, of many rows of one time none is lost
+CREATE FOREIGN TABLE s (id int, at timestamptz) SERVER stream_staged OPTIONS (event_time 'at', watermark '0');
+CREATE MATERIALIZED VIEW a_whole WITH (stream_agg.continuous, stream_agg.output_mode = 'append', stream_agg.trigger = 'manual') AS
+	SELECT window_start, count(*) AS n, min(id), max(id) FROM s, tumble(at, '10 minutes') WHERE id > 0 GROUP BY window_start;
+CREATE MATERIALIZED VIEW few_by_few WITH (stream_agg.continuous, stream_agg.output_mode = 'append', stream_agg.trigger = 'manual',
+	stream_agg.max_batch_rows = 7) AS
+	SELECT window_start, count(*) AS n, min(id), max(id) FROM s, tumble(at, '10 minutes') WHERE id > 0 GROUP BY window_start;
+INSERT INTO s SELECT i, '2024-01-01 12:00' FROM generate_series(1, 100) i;
+CALL stream_agg.run('s');
+INSERT INTO s SELECT i, '2024-01-01 12:00' FROM generate_series(101, 200) i;
+INSERT INTO s SELECT i, '2024-01-01 12:09:59.999999' FROM generate_series(201, 300) i;
+INSERT INTO s SELECT i, '2024-01-01 12:00' FROM generate_series(301, 400) i;
+CALL stream_agg.run('s');
+TABLE a_whole;
+INSERT INTO s VALUES (-1, '2024-01-01 12:10'), (500, '2024-01-01 12:09');
+CALL stream_agg.run('s');
+TABLE a_whole;
+(TABLE a_whole EXCEPT ALL TABLE few_by_few) UNION ALL (TABLE few_by_few EXCEPT ALL TABLE a_whole);
+TABLE counts;
+DROP FOREIGN TABLE s CASCADE;
 DROP VIEW counts;

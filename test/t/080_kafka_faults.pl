@@ -858,6 +858,45 @@ SQL
 	return;
 }
 
+# Two partitions that fell silent at 5 and at 4, whichever is which: it is 5.
+sub test_two_idle
+{
+	for my $turned (0, 1)
+	{
+		my $topic = my $db = "two_idle$turned";
+		$kafka->create_topic($topic, 3);
+		produce($topic, $turned, 400, 500);
+		produce($topic, 1 - $turned, 300, 400);
+		make_database($db, $topic, idle_timeout => '500 ms', watermark => '0');
+		create_view($db, 'a', 'append');
+		ok_until($db, "SELECT watermark = '2024-01-01 00:08:20Z' FROM stream_agg.views", 'both idle, and a third one empty: the greatest counts');
+		is_query($db, 'SELECT read, late FROM stream_agg.views', '4|0', 'nothing is late');
+		# The other one goes on: it is not put back, and where it is behind it is late.
+		produce($topic, 1 - $turned, 499, 510);
+		ok_until($db, "SELECT watermark = '2024-01-01 00:08:30Z' FROM stream_agg.views", 'one goes on');
+		is_query($db, 'SELECT read, late FROM stream_agg.views', '6|1', 'what was closed stays closed');
+		$node->safe_psql('postgres', "DROP DATABASE $db");
+	}
+	return;
+}
+
+# A partition that is busy, and read slowly, is not idle, however short the timeout: nothing of it is late.
+sub test_busy
+{
+	my $topic = my $db = 'busy';
+	$kafka->create_topic($topic, 2);
+	produce($topic, 0, 1 .. 300);
+	produce($topic, 1, 5_000);
+	make_database($db, $topic, idle_timeout => '200 ms');
+	create_view($db, 'a', 'append', max_batch_rows => 1);
+	create_view($db, 'by_hand', 'append', max_batch_rows => 3, trigger => 'manual');
+	ok_until($db, "SELECT watermark = '2024-01-01 01:23:10Z' FROM stream_agg.views WHERE view = 'a'::regclass", 'when it is read, all are idle');
+	is(run_all($db), '', 'run');
+	is_query($db, 'SELECT view, read, late, accepted FROM stream_agg.views ORDER BY 1', "a|301|0|301\nby_hand|301|0|301", 'nothing is late');
+	$node->safe_psql('postgres', "DROP DATABASE $db");
+	return;
+}
+
 # ---- brokers that answer with errors, move partitions and go, one by one
 
 my @fetch_errors = qw(NOT_LEADER_FOR_PARTITION LEADER_NOT_AVAILABLE UNKNOWN_TOPIC_OR_PART OFFSET_OUT_OF_RANGE
@@ -1062,6 +1101,8 @@ my @tests = (
 	found_while_paused => \&test_found_while_paused,
 	nothing_to_read => \&test_nothing_to_read,
 	idle => \&test_idle,
+	two_idle => \&test_two_idle,
+	busy => \&test_busy,
 	errors => \&test_errors,
 	skew => \&test_skew,
 	apart => \&test_apart,
