@@ -166,6 +166,29 @@ CREATE VIEW stream_agg.watermark_advances WITH (security_barrier) AS
 SELECT a.* FROM stream_agg.watermark_advance a WHERE stream_agg.may_see(a.view);
 COMMENT ON VIEW stream_agg.watermark_advances IS 'watermarks that administrators have moved';
 
+-- How far events are behind: of a stream, behind the greatest time before them in their partition; of a view, its late
+-- events behind the watermark.  Counts of classes of spans, each up to a quarter longer than the one before (sketch.h).
+CREATE TABLE stream_agg.lateness (
+	relation		regclass PRIMARY KEY,
+	classes			bigint[] NOT NULL,
+	greatest		bigint NOT NULL				-- microseconds
+);
+SELECT pg_catalog.pg_extension_config_dump('stream_agg.lateness', '');
+
+CREATE FUNCTION stream_agg.late_report(view regclass, OUT lateness interval, OUT events bigint, OUT up_to bigint,
+	OUT share_up_to double precision) RETURNS SETOF record
+	LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sa_late_report';
+COMMENT ON FUNCTION stream_agg.late_report(regclass) IS 'how far the late events of a continuous view were behind its watermark';
+
+CREATE FUNCTION stream_agg.suggest_watermark(stream regclass, share double precision) RETURNS interval
+	LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sa_suggest_watermark';
+COMMENT ON FUNCTION stream_agg.suggest_watermark(regclass, double precision) IS 'the delay of the watermark by which that share of the events of a stream would not have been late';
+
+CREATE FUNCTION stream_agg.suggest_watermark(stream regclass, OUT delay interval, OUT events bigint, OUT lost bigint,
+	OUT share_lost double precision) RETURNS SETOF record
+	LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sa_watermark_losses';
+COMMENT ON FUNCTION stream_agg.suggest_watermark(regclass) IS 'delays of the watermark, and how many events would have been behind it with each';
+
 --
 -- Roles
 --

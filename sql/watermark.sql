@@ -367,3 +367,77 @@ TABLE a_whole;
 TABLE counts;
 DROP FOREIGN TABLE s CASCADE;
 DROP VIEW counts;
+
+--
+-- How far events are behind
+--
+CREATE FOREIGN TABLE s (id int, at timestamptz) SERVER stream_staged OPTIONS (event_time 'at', watermark '3 minutes', max_future 'infinity');
+CREATE TABLE e (id int, at timestamptz);
+CREATE PROCEDURE feed_behind(first int, last int) LANGUAGE sql AS $$
+	WITH x AS (INSERT INTO e SELECT i, '2024-01-01Z'::timestamptz + i * interval '1 second'
+			- CASE WHEN i % 3 = 0 THEN (i * 7919 % 1000003) * interval '300 microseconds' WHEN i % 50 = 1 THEN i * interval '7 ms' ELSE '0' END
+		FROM generate_series(first, last) i RETURNING *)
+	INSERT INTO s TABLE x ORDER BY id;
+$$;
+CREATE VIEW behind AS SELECT id, at, before, greatest(before - at, '0') AS behind
+	FROM (SELECT *, max(at) OVER (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before FROM e) x;
+CREATE MATERIALIZED VIEW minutes WITH (stream_agg.continuous, stream_agg.output_mode = 'append', stream_agg.trigger = 'manual') AS
+	SELECT window_start, count(*) AS n FROM s, tumble(at, '1 minute') GROUP BY window_start;
+CREATE MATERIALIZED VIEW strict WITH (stream_agg.continuous, stream_agg.output_mode = 'append', stream_agg.trigger = 'manual',
+	stream_agg.watermark = '10 seconds', stream_agg.late_events = 'drop', stream_agg.max_batch_rows = 100) AS
+	SELECT window_start, count(*) AS n FROM s, tumble(at, '1 minute') WHERE id % 2 = 0 GROUP BY window_start;
+SELECT stream_agg.suggest_watermark('s', 0.5);
+SELECT * FROM stream_agg.suggest_watermark('s');
+SELECT * FROM stream_agg.late_report('strict');
+CALL feed_behind(1, 1000);
+INSERT INTO s VALUES (0, NULL), (0, 'infinity');
+CALL stream_agg.run('minutes');
+CALL lose_state();
+CALL feed_behind(1001, 2500);
+CALL stream_agg.run('s');
+CREATE MATERIALIZED VIEW later WITH (stream_agg.continuous) AS SELECT count(*) AS n FROM s;
+CALL feed_behind(2501, 4000);
+CALL stream_agg.run('s');
+-- each event is counted once, however many views read it, and what a delay loses is exact
+SELECT sum(events) AS events, bool_and(lost = (SELECT count(*) FROM behind WHERE behind > delay)) AS exact,
+	bool_and(share_lost = lost / 4000.0::float8) AS shares, min(delay), max(delay) = (SELECT max(behind) FROM behind) AS greatest,
+	count(*) > 20 AS fine FROM stream_agg.suggest_watermark('s');
+-- a suggestion keeps the share asked for, and is not much longer than need be
+SELECT share, kept >= share AS kept, suggested <= least_delay * 1.25 + interval '1 ms' AS close
+FROM (VALUES (0.5), (0.7), (0.9), (0.99), (0.999), (1)) x (share),
+	LATERAL (SELECT stream_agg.suggest_watermark('s', share) AS suggested) y,
+	LATERAL (SELECT count(*) FILTER (WHERE behind <= suggested) / 4000.0::float8 AS kept,
+		percentile_disc(share) WITHIN GROUP (ORDER BY behind) AS least_delay FROM behind) z;
+SELECT stream_agg.suggest_watermark('s', 0), stream_agg.suggest_watermark('s', 1) = (SELECT max(behind) FROM behind) AS all;
+-- the late ones of each view, dropped or kept aside
+CREATE VIEW late AS SELECT 'minutes'::regclass AS view, before - interval '3 minutes' - at AS lateness FROM behind
+		WHERE date_bin('1 minute', at, '2024-01-01Z') + interval '1 minute' <= before - interval '3 minutes'
+	UNION ALL SELECT 'strict', before - interval '10 seconds' - at FROM behind
+		WHERE date_bin('1 minute', at, '2024-01-01Z') + interval '1 minute' <= before - interval '10 seconds' AND id % 2 = 0;
+SELECT v.view, late > 50 AS some, late = (SELECT count(*) FROM late l WHERE l.view = v.view) AS counted, r.* FROM stream_agg.views v,
+	LATERAL (SELECT sum(events) = v.late AS all, bool_and(up_to = (SELECT count(*) FROM late l WHERE l.view = v.view AND l.lateness <= r.lateness)) AS exact,
+		bool_and(share_up_to = up_to::float8 / v.late) AS shares, max(lateness) = (SELECT max(lateness) FROM late l WHERE l.view = v.view) AS greatest
+		FROM stream_agg.late_report(v.view) r) r WHERE late > 0 ORDER BY v.view::text;
+-- begun anew, and gone
+SELECT stream_agg.reset('strict');
+SELECT count(*) FROM stream_agg.late_report('strict');
+CALL stream_agg.run('s');
+SELECT late = (SELECT sum(events) FROM stream_agg.late_report('strict')) AS again FROM stream_agg.views WHERE view = 'strict'::regclass;
+SELECT sum(events) FROM stream_agg.suggest_watermark('s');
+\set VERBOSITY terse
+SELECT stream_agg.suggest_watermark('s', 1.1);
+SELECT stream_agg.suggest_watermark('s', 'NaN');
+SELECT stream_agg.suggest_watermark('strict', 0.9);
+SELECT stream_agg.late_report('s');
+CREATE ROLE stranger;
+GRANT SELECT ON s, strict TO stranger;
+SET ROLE stranger;
+SELECT stream_agg.suggest_watermark('s', 0.9);
+SELECT * FROM stream_agg.suggest_watermark('s');
+SELECT * FROM stream_agg.late_report('strict');
+RESET ROLE;
+DROP OWNED BY stranger;
+DROP ROLE stranger;
+\set VERBOSITY default
+DROP FOREIGN TABLE s CASCADE;
+SELECT count(*) FROM stream_agg.lateness;

@@ -118,6 +118,17 @@ sa_admin_check_owner(Oid relid)
 		refuse(relid);
 }
 
+void
+sa_admin_check_stream(Oid relid)
+{
+	if (!sa_option_is_stream(relid))
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is not a stream", get_rel_name(relid) ? get_rel_name(relid) : "?")));
+	if (!may(relid))
+		refuse(relid);
+}
+
 SaViewConfig *
 sa_admin_view(Oid relid)
 {

@@ -20,6 +20,9 @@ extern SaViewConfig *sa_admin_view(Oid relid);
  */
 extern SaViewConfig *sa_admin_lock_view(Oid relid, LOCKMODE lockmode, const char *what);
 
+/* Errors unless it is a stream that the current user owns or administers. */
+extern void sa_admin_check_stream(Oid relid);
+
 /* Errors unless the current user owns the relation: to administer is not to own. */
 extern void sa_admin_check_owner(Oid relid);
 

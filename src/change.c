@@ -28,6 +28,7 @@
 #include "ddl_guard.h"
 #include "ddl_part.h"
 #include "deadletter.h"
+#include "lateness.h"
 #include "option_boundary.h"
 #include "owner.h"
 #include "slot.h"
@@ -161,6 +162,7 @@ sa_reset(PG_FUNCTION_ARGS)
 	empty(config->spill);
 	sa_deadletter_delete(config->stream, config->view);
 	sa_advance_forget(config->view, false);
+	sa_lateness_forget(config->view);
 	reset_positions(config);
 	CommandCounterIncrement();
 	renew(config);

@@ -29,6 +29,7 @@
 #include "ddl_view.h"
 #include "deadletter.h"
 #include "fault.h"
+#include "lateness.h"
 #include "slot.h"
 
 static ProcessUtility_hook_type prev_process_utility = NULL;
@@ -97,12 +98,16 @@ relation_dropped(Oid relid)
 	{
 		sa_deadletter_delete(config->stream, relid);
 		sa_advance_forget(relid, true);
+		sa_lateness_forget(relid);
 		sa_catalog_delete_view(relid);
 		sa_slot_want_at_commit(config->stream);
 		SA_FAULT("drop", relid);
 	}
 	else if (relkind == RELKIND_FOREIGN_TABLE && sa_option_is_stream(relid))
+	{
 		sa_catalog_forget_stream(relid);
+		sa_lateness_forget(relid);
+	}
 }
 
 static void

@@ -32,6 +32,7 @@
 #include "commit.h"
 #include "deadletter.h"
 #include "fault.h"
+#include "lateness.h"
 #include "owner.h"
 #include "pipeline.h"
 #include "rebuild.h"
@@ -68,6 +69,7 @@ typedef struct Part
 	uint8	   *outcomes;
 	int64	   *late_windows;	/* per partition of the batch */
 	HTAB	   *late_pairs;		/* (event, window) refused; NULL: none yet */
+	SaSketch   *lateness;		/* of late events, behind the watermark; NULL: there are none */
 	TimestampTz *base_max;		/* per partition of the batch: the view's running maximum before it */
 	int			nrows;			/* of the block */
 	int			ordinals[BLOCK_ROWS];
@@ -564,6 +566,15 @@ write_results(SaView *view, TimestampTz watermark)
 	sa_state_write(view->state);
 }
 
+/* How far behind the watermark was the late event? */
+static void
+note_lateness(Part *part, SaEvent *event)
+{
+	if (part->lateness == NULL)
+		part->lateness = MemoryContextAllocZero(part->batch->cxt, sizeof(SaSketch));
+	sa_sketch_add(part->lateness, (uint64) bound_of(part, event) - (uint64) event->time);
+}
+
 /* Dead letters of the view: events that failed, and late ones. */
 static List *
 make_letters(Part *part)
@@ -571,6 +582,7 @@ make_letters(Part *part)
 	SaView	   *view = part->view;
 	List	   *letters = NIL;
 
+	part->lateness = NULL;
 	for (int i = 0; i < part->batch->nevents; i++)
 	{
 		if (part->exclude && part->exclude[i])
@@ -579,7 +591,9 @@ make_letters(Part *part)
 			letters = lappend(letters, sa_deadletter_make(part->batch, i, view->config->view, SA_REASON_FAILED,
 														  part->messages[i]));
 		}
-		else if (part->outcomes[i] == SA_OUTCOME_LATE && !view->options.drop_late)
+		if (part->outcomes[i] == SA_OUTCOME_LATE)
+			note_lateness(part, &part->batch->events[i]);
+		if (part->outcomes[i] == SA_OUTCOME_LATE && !view->options.drop_late)
 			letters = lappend(letters, sa_deadletter_make(part->batch, i, view->config->view, SA_REASON_LATE,
 														  psprintf("watermark %s", timestamptz_to_str(bound_of(part, &part->batch->events[i])))));
 	}
@@ -855,6 +869,8 @@ run_part(Part *part, int lo, int hi)
 		save_steps(part);
 		if (!TIMESTAMP_IS_NOBEGIN(part->time.advance_to))
 			sa_advance_note_taken(view->config->view, part->time.advance_to, view->floor);
+		if (part->lateness)
+			sa_lateness_add(view->config->view, part->lateness);
 		CommandCounterIncrement();
 		sa_deadletter_write(part->batch->stream, letters);
 	}

@@ -47,6 +47,7 @@
 #include "compat.h"
 #include "deadletter.h"
 #include "fault.h"
+#include "lateness.h"
 #include "owner.h"
 #include "pipeline.h"
 #include "rebuild.h"
@@ -56,6 +57,7 @@
 
 #define IDLE_POLL_MS 1000		/* for what no latch tells: prepared transactions of other backends, say */
 #define RELEASE_INTERVAL (USECS_PER_SEC)
+#define SAVE_INTERVAL (10 * USECS_PER_SEC)	/* of what only advice is made of */
 #define KEPT_MEMORY (64 * 1024 * 1024)	/* bytes that the process keeps, freed, for the next batch */
 
 typedef struct Worker
@@ -70,6 +72,8 @@ typedef struct Worker
 	const SaSourceRoutine *routine;
 	SaSource   *source;
 	List	   *views;			/* of SaView */
+	SaLateness *lateness;
+	SaClock		lateness_saved;	/* when last */
 	uint64		serving;		/* run() request of the round at hand; 0: none */
 	List	   *target;			/* where that round ends (SaViewPosition); NIL: not known yet */
 	MemoryContext target_cxt;
@@ -236,6 +240,7 @@ start_up(Worker *worker, int index)
 	worker->round_cxt = round_cxt = AllocSetContextCreate(worker->cxt, "stream_agg round", ALLOCSET_DEFAULT_SIZES);
 	worker->target_cxt = AllocSetContextCreate(worker->cxt, "stream_agg target", ALLOCSET_SMALL_SIZES);
 	worker->batch_cxt = AllocSetContextCreate(worker->cxt, "stream_agg turn", ALLOCSET_DEFAULT_SIZES);
+	worker->lateness = sa_lateness_create(worker->cxt);
 	worker->woken = true;
 	SA_FAULT("start_worker", worker->stream);
 }
@@ -456,7 +461,10 @@ read_views(Worker *worker)
 		if (view)
 			sa_pipeline_configure(view, config, worker->options);
 		else
+		{
 			view = open_view(worker, config);
+			sa_lateness_begin(worker->lateness, view->positions);
+		}
 		if (is_running(view) && !resolve_start(worker, view))
 		{
 			if (!list_member_ptr(worker->views, view))
@@ -979,6 +987,8 @@ take_batch(Worker *worker, List *views, SaBatch *batch)
 	if (!process_views(views, batch))
 		return;
 	sa_slot_succeeded(worker->slot);
+	if (worker->options->time_attr != InvalidAttrNumber)
+		sa_lateness_count(worker->lateness, batch, ((SaView *) linitial(views))->positions);
 	PushActiveSnapshot(GetTransactionSnapshot());
 	sa_deadletter_write(worker->stream, make_stream_letters(batch));
 	note_losses(batch);
@@ -1516,6 +1526,23 @@ vacuum_logs(Worker *worker)
 	}
 }
 
+/* How far events are behind: kept now and then, and when somebody has asked for all there is. */
+static void
+save_lateness(Worker *worker, bool at_once)
+{
+	SaClock		now = sa_clock_now();
+
+	if (!sa_lateness_is_dirty(worker->lateness) || (!at_once && now - worker->lateness_saved < SAVE_INTERVAL))
+		return;
+	worker->lateness_saved = now;
+	begin_transaction();
+	MemoryContextSwitchTo(worker->batch_cxt);
+	if (lock_stream(worker) == STREAM_LOCKED)
+		sa_lateness_save(worker->lateness, worker->stream);
+	commit_transaction();
+	MemoryContextReset(worker->batch_cxt);
+}
+
 /* The least position of every partition (list of SaPosition), with those of another view. */
 static List *
 least_positions(List *least, List *positions)
@@ -1569,6 +1596,7 @@ release(Worker *worker)
 		return;
 	worker->last_release = now;
 	report_ends(worker);
+	save_lateness(worker, false);
 	vacuum_logs(worker);
 	begin_transaction();
 	MemoryContextSwitchTo(worker->batch_cxt);
@@ -1713,6 +1741,7 @@ one_round(Worker *worker)
 	any |= advance_watermarks(worker);
 	if (worker->serving != 0 && !any_asked(worker))
 	{
+		save_lateness(worker, true);
 		sa_slot_serve(worker->slot, worker->serving);
 		worker->serving = 0;
 		any = true;
