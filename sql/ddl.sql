@@ -75,7 +75,7 @@ ALTER FOREIGN TABLE moved.renamed_stream DROP COLUMN extra;
 INSERT INTO moved.renamed_stream VALUES (3, 90, '2024-01-01 00:02:09');
 CALL stream_agg.run('moved.renamed_stream');
 SELECT * FROM moved."Renamed View" WHERE "the key" = 3 ORDER BY since;
-DROP FUNCTION tumble(timestamptz, interval, timestamptz);
+DROP FUNCTION tumble(timestamptz, interval, timestamptz, text);
 DROP FOREIGN TABLE moved.renamed_stream;
 DROP SCHEMA moved;
 DROP SERVER stream_staged;

@@ -80,7 +80,7 @@ CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT k, count(*) FR
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT count(*) FROM s, hop(at, '1 minute', '1 minute');
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT date_trunc('hour', window_start) AS h, count(*) FROM s, tumble(at, '1 minute') GROUP BY 1;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT a.window_start, count(*) FROM s, tumble(at, '1 minute') a, hop(at, '1 minute', '1 minute') b GROUP BY 1;
-CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT window_start, count(*) FROM s, tumble(at, '1 month') GROUP BY 1;
+CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT window_start, count(*) FROM s, tumble(at, '1 month 1 day') GROUP BY 1;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT window_start, count(*) FROM s, tumble(at, '0') GROUP BY 1;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT window_start, count(*) FROM s, tumble(at, '-1 minute') GROUP BY 1;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT window_start, count(*) FROM s, hop(at, '1 minute', '0') GROUP BY 1;

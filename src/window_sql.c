@@ -62,6 +62,8 @@ zone_argument(FunctionCallInfo fcinfo, int arg)
 		char	   *string = text_to_cstring(name);
 
 		memory->zone = sa_calendar_zone(string);
+		if (memory->name)
+			pfree(memory->name);
 		memory->name = MemoryContextStrdup(fcinfo->flinfo->fn_mcxt, string);
 		memory->start = memory->end = 0;
 	}
