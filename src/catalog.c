@@ -52,7 +52,8 @@ enum
 	Anum_view_options,
 	Anum_view_settings,
 	Anum_view_spill,
-	Natts_view = Anum_view_spill
+	Natts_view = Anum_view_spill,
+	Natts_view_1_0 = Anum_view_spill - 1	/* columns of version 1.0 */
 };
 
 enum
@@ -371,7 +372,7 @@ sa_catalog_insert_view(const SaViewConfig *config)
 	bool		nulls[Natts_view] = {0};
 	HeapTuple	tuple;
 
-	check_columns(rel, Natts_view, Natts_view);
+	check_columns(rel, Natts_view_1_0, Natts_view);
 	values[Anum_view_id - 1] = Int32GetDatum(config->id);
 	values[Anum_view_view - 1] = ObjectIdGetDatum(config->view);
 	values[Anum_view_definition - 1] = ObjectIdGetDatum(config->definition);
@@ -419,7 +420,7 @@ sa_catalog_set_status(Oid view, const char *status, const char *message)
 	bool		nulls[Natts_view] = {0};
 	bool		replace[Natts_view] = {0};
 
-	check_columns(rel, Natts_view, Natts_view);
+	check_columns(rel, Natts_view_1_0, Natts_view);
 	if (HeapTupleIsValid(tuple))
 	{
 		values[Anum_view_status - 1] = CStringGetTextDatum(status);
@@ -672,7 +673,7 @@ sa_catalog_change_view(const SaViewConfig *config)
 	bool		replace[Natts_view] = {0};
 	int			old_id;
 
-	check_columns(rel, Natts_view, Natts_view);
+	check_columns(rel, Natts_view_1_0, Natts_view);
 	if (!HeapTupleIsValid(tuple))
 		elog(ERROR, "no configuration of continuous view %u", config->view);
 	old_id = read_view(tuple, RelationGetDescr(rel))->id;

@@ -113,8 +113,6 @@ sa_pipeline_configure(SaView *view, SaViewConfig *config, const SaStreamOptions 
 	sa_option_view(view->config->options, &view->options);
 	view->delay = view->options.watermark != SA_NO_DELAY ? view->options.watermark : stream->watermark;
 	view->fresh |= is_unlogged(view) != (view->steps != NIL);
-	if (view->state)
-		sa_state_set_spill(view->state, view->config->spill);
 	if (view->options.trigger > 0)
 		view->next_due = Min(view->next_due, sa_clock_now() + view->options.trigger);
 	view->idle_timeout = view->options.idle_timeout >= 0 ? view->options.idle_timeout : stream->idle_timeout;
@@ -702,6 +700,8 @@ run_as_owner(Part *part, int lo, int hi)
 
 	part->writing = false;
 	load_view(view);
+	if (view->state)
+		sa_state_set_spill(view->state, view->config->spill);
 	sa_result_check(view->query, view->config->view);
 	if (part->kind == RUN_SAVE || part->kind == RUN_RESTORE)
 	{

@@ -332,9 +332,9 @@ sa_state_make_group(SaState *state, SaArena *arena, Datum *keys, bool *nulls)
 }
 
 static void
-start_states(SaState *state, SaWindow *window, SaGroup *group)
+start_states(SaState *state, MemoryContext cxt, SaGroup *group)
 {
-	sa_agg_run_in(state->run, window->hot);
+	sa_agg_run_in(state->run, cxt);
 	for (int i = 0; i < state->naggs; i++)
 		sa_agg_start(state->aggs[i], state->run, &sa_group_states(group)[i]);
 }
@@ -397,8 +397,8 @@ load_from_log(SaState *state, SaWindow *window, const SaColdEntry *entry, Datum 
 
 	sa_state_log_keys(state, &reader, keys, nulls);
 	group = sa_state_make_group(state, &window->arena, keys, nulls);
-	start_states(state, window, group);
-	sa_state_log_states(state, &reader, window, group);
+	start_states(state, window->hot, group);
+	sa_state_log_states(state, &reader, window->hot, group);
 	ExecDropSingleTupleTableSlot(slot);
 	return group;
 }
@@ -491,7 +491,7 @@ sa_state_find(SaState *state, SaWindow *window, uint32 hash, Datum *keys, bool *
 		return group;
 	*found = false;
 	group = sa_state_make_group(state, &window->arena, keys, nulls);
-	start_states(state, window, group);
+	start_states(state, window->hot, group);
 	group->hash = hash;
 	add_group(window, group);
 	return group;
@@ -725,15 +725,11 @@ static void
 emit_entry(SaState *state, SaWindow *window, SaLogReader *reader, const SaColdEntry *entry, void *arg)
 {
 	Piece	   *piece = arg;
-	SaGroup    *group;
-	MemoryContext hot = window->hot;
+	SaGroup    *group = sa_state_make_group(state, &piece->arena, state->row_keys, state->row_nulls);
 
-	group = sa_state_make_group(state, &piece->arena, state->row_keys, state->row_nulls);
 	group->result_tid = entry->row;
-	window->hot = piece->cxt;	/* where states come to live */
-	start_states(state, window, group);
-	sa_state_log_states(state, reader, window, group);
-	window->hot = hot;
+	start_states(state, piece->cxt, group);
+	sa_state_log_states(state, reader, piece->cxt, group);
 	add_to_piece(piece, window, group);
 	if (MemoryContextMemAllocated(piece->cxt, false) < PIECE_BYTES)
 		return;

@@ -90,11 +90,11 @@ sa_state_log_keys(SaState *state, SaLogReader *reader, Datum *keys, bool *nulls)
 }
 
 void
-sa_state_log_states(SaState *state, SaLogReader *reader, SaWindow *window, SaGroup *group)
+sa_state_log_states(SaState *state, SaLogReader *reader, MemoryContext cxt, SaGroup *group)
 {
 	SaTrans    *states = sa_group_states(group);
 
-	sa_agg_run_in(state->run, window->hot);
+	sa_agg_run_in(state->run, cxt);
 	for (int i = 0; i < state->naggs; i++)
 		if (!state->in_result[i])
 		{

@@ -75,9 +75,9 @@ typedef struct SaLogReader
 extern int64 sa_state_log_open_chunk(SaLogReader *reader, int log, TupleTableSlot *slot);
 extern bool sa_state_log_next(SaLogReader *reader);
 
-/* Into fresh memory of the current context: the keys, then (behind them) states into a group made for them. */
+/* The keys, in the current context, then (behind them) states that are not in the result, in this one. */
 extern void sa_state_log_keys(SaState *state, SaLogReader *reader, Datum *keys, bool *nulls);
-extern void sa_state_log_states(SaState *state, SaLogReader *reader, SaWindow *window, SaGroup *group);
+extern void sa_state_log_states(SaState *state, SaLogReader *reader, MemoryContext cxt, SaGroup *group);
 
 /* Seek the entry at a place; the row's slot is the caller's to drop.  An error where it is not. */
 extern TupleTableSlot *sa_state_log_seek(SaState *state, SaLogReader *reader, SaPlace place);

@@ -47,7 +47,7 @@ recover_entry(SaState *state, SaWindow *window, SaLogReader *reader, uint32 hash
 
 	sa_state_log_keys(state, reader, state->row_keys, state->row_nulls);
 	group = sa_state_find(state, window, hash, state->row_keys, state->row_nulls, &found);
-	sa_state_log_states(state, reader, window, group);
+	sa_state_log_states(state, reader, window->hot, group);
 	group->place = reader->place;
 }
 
@@ -404,6 +404,8 @@ note_files(SaState *state)
 void
 sa_state_set_spill(SaState *state, Oid spill)
 {
+	if (state->logs[SA_SPILL].relid == spill)
+		return;
 	state->logs[SA_SPILL].relid = spill;
 	state->logs[SA_SPILL].file = file_of(spill);
 }
