@@ -10,7 +10,7 @@
 #   make test-upgrade    pg_upgrade of a live installation to every newer PostgreSQL, as root
 #   make torture ARGS="-t SECONDS -s SEED"         crashes at every point, for long
 #   make demo-kafka | bench-kafka                  with a throw-away Kafka broker beside it
-#   make soak-day        24 simulated hours of windows, in which nothing but results may grow (SA_STATE_MEMORY=1MB: in little memory)
+#   make soak-day        24 simulated hours of windows, in which nothing but results may grow (SA_STATE_MEMORY=256MB: with all groups in memory)
 #   make bench-recovery  restarts with a million open groups, and what state costs
 #   make big-state       ten million open groups in little memory
 

@@ -4,7 +4,7 @@
 #
 #   SA_EVENTS=n     how many events (default 2,000,000)
 #   SA_HOURS=n      how many hours of windows (default 1; make soak-day: 24)
-#   SA_STATE_MEMORY=limit      of stream_agg.state_memory in these hours (default 256MB; 1MB holds less than half of the groups)
+#   SA_STATE_MEMORY=limit      of stream_agg.state_memory in these hours (default 1MB, which holds less than half of the groups)
 #   SA_ONLY=name    updates, hours, closing
 use strict;
 use warnings;
@@ -76,6 +76,7 @@ SQL
 # Pages of everything that is to stay as it is meanwhile.
 my $sizes = <<'SQL';
 SELECT 'size', 'state of ' || view, pg_total_relation_size(state) / 8192 FROM stream_agg.view_config
+UNION ALL SELECT 'size', 'state of ' || view || ', spilled', pg_total_relation_size(spill) / 8192 FROM stream_agg.view_config WHERE spill IS NOT NULL
 UNION ALL SELECT 'size', 'staged rows', sum(staged_bytes) / 8192 FROM stream_agg.streams
 UNION ALL SELECT 'size', relname, pg_total_relation_size(oid) / 8192 FROM pg_class
 	WHERE relnamespace = 'stream_agg'::regnamespace AND relkind = 'r' AND relname !~ '_\d+$'
@@ -94,7 +95,7 @@ part 'hours' => sub {
 	my $keys = 10_000;
 	my $minutes = 60 * $hours;
 	my %seen;
-	my $memory = $ENV{SA_STATE_MEMORY} || '256MB';
+	my $memory = $ENV{SA_STATE_MEMORY} || '1MB';
 	sql("ALTER SYSTEM SET stream_agg.state_memory = '$memory'");
 	$node->reload;
 	sql(<<'SQL');
