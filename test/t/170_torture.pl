@@ -540,9 +540,13 @@ sub kill_one
 	my ($pid, $type) = split /\|/, (try($query) || return);
 	kill($sig || 'KILL', $pid) or return;
 	return $type || 1 if $sig;
-	# It may have ended by itself just before.
-	my $give_up = time + 5;
-	my $died = await('the server notices', sub { log_since($log) =~ /terminated by signal 9/ ? 'yes' : time > $give_up && 'no' });
+	# It may have ended by itself just before. Whoever lets us in has noticed before.
+	my $noticed = sub { return log_since($log) =~ /terminated by signal 9/ };
+	my $died = await('the server notices', sub {
+		my $gone = !-d "/proc/$pid";
+		return 'yes' if $noticed->();
+		return $gone && defined try('SELECT 1') && !$noticed->() && 'no';
+	});
 	return if $died eq 'no';
 	await_restart($log);
 	return $type || 1;
@@ -608,14 +612,16 @@ sub at_point
 	}
 	$trigger->() if $trigger;
 	my $give_up = time + $patience;
-	my $passed = await("$point is passed", sub { log_since($log) =~ /fault point "$point": $action/ || time > $give_up && 'missed' });
+	my $is_passed = sub { return log_since($log) =~ /fault point "$point": $action/ };
+	await("$point is passed", sub { return $is_passed->() || time > $give_up });
+	Faults::disarm($node) if !$is_passed->();    # from here on it is passed, or never
+	my $passed = $is_passed->();
 	my $deadly = $action =~ /kill|panic/;
-	await_restart($log, qq(fault point "$point")) if $deadly && $passed ne 'missed';
+	await_restart($log, qq(fault point "$point")) if $deadly && $passed;
 	await('the server answers', sub { defined try('ALTER SYSTEM RESET stream_agg.faults') }) if $setting;
 	wrong("$action at $point has crashed the server") if !$deadly && log_since($log) =~ /terminated by signal/;
-	if ($passed eq 'missed')
+	if (!$passed)
 	{
-		Faults::disarm($node);
 		$missed{$point}++;
 		return;
 	}
