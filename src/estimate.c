@@ -270,6 +270,16 @@ fold_hops(Sample *sample, TupleTableSlot *slot, int64 time)
 			fold_row(sample, slot, start, sa_window_end_of(start, query->window_size), time);
 }
 
+static void
+fold_windows(Sample *sample, TupleTableSlot *slot, int64 time)
+{
+	SaWindowSet *set = sample->query->window_set;
+
+	sa_window_set_find(set, time);
+	for (int i = 0; i < set->nwindows; i++)
+		fold_row(sample, slot, set->windows[i][0], set->windows[i][1], time);
+}
+
 /* One row from below, of a query with windows; behind its columns is the event's time. */
 static void
 take_windowed(Sample *sample, TupleTableSlot *slot)
@@ -288,6 +298,8 @@ take_windowed(Sample *sample, TupleTableSlot *slot)
 	sample->rows++;
 	if (query->hop_count > 0)
 		fold_hops(sample, slot, time);
+	else if (query->window_set)
+		fold_windows(sample, slot, time);
 	else
 		fold_row(sample, slot, DatumGetInt64(slot->tts_values[query->start_column - 1]),
 				 DatumGetInt64(slot->tts_values[query->end_column - 1]), time);

@@ -380,6 +380,20 @@ gather_hops(Part *part, int ordinal, TupleTableSlot *slot)
 		}
 }
 
+/* The same for windows of other kinds. */
+static void
+gather_windows(Part *part, int ordinal, TupleTableSlot *slot)
+{
+	SaQuery    *query = part->view->query;
+	SaWindowSet *set = query->window_set;
+
+	if (slot->tts_isnull[query->start_column - 1])
+		return;
+	sa_window_set_find(set, DatumGetInt64(slot->tts_values[query->start_column - 1]));
+	for (int i = 0; i < set->nwindows; i++)
+		gather_row(part, ordinal, slot, set->windows[i]);
+}
+
 static void
 take_row(TupleTableSlot *row, void *arg)
 {
@@ -390,6 +404,8 @@ take_row(TupleTableSlot *row, void *arg)
 	SA_FAULT("query", part->view->config->view);
 	if (part->view->query->hop_count > 0)
 		gather_hops(part, ordinal, row);
+	else if (part->view->query->window_set)
+		gather_windows(part, ordinal, row);
 	else if (!part->view->query->transform)
 		gather_row(part, ordinal, row, NULL);
 	else

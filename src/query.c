@@ -678,7 +678,7 @@ reads_stream_alone(SplitContext *split)
 	{
 		FuncExpr   *window = sa_window_call_of(rt_fetch(split->window_rti, split->query->rtable));
 
-		if (split->result->hop_count > 0 || sa_window_call_bound(window, false) != NULL)
+		if (split->result->hop_count > 0 || split->result->window_set || sa_window_call_bound(window, false) != NULL)
 			rtis = bms_del_member(rtis, split->window_rti);
 	}
 	return bms_membership(rtis) == BMS_SINGLETON;
@@ -732,21 +732,20 @@ inline_tumble(SplitContext *split, Query *below, FuncExpr *tumble)
 	return below;
 }
 
-/* Take hop() out where its windows are grouping columns and nothing else. */
+/* Take hop() or cumulate() out where its windows are grouping columns and nothing else. */
 static Query *
-take_out_hop(SplitContext *split, Query *below, FuncExpr *hop)
+take_out_windows(SplitContext *split, Query *below, FuncExpr *call)
 {
 	SaQuery    *result = split->result;
 	TargetEntry *start = list_nth(below->targetList, result->start_column - 1);
 	TargetEntry *end = list_nth(below->targetList, result->end_column - 1);
 	Expr	   *start_var = start->expr;
 	Expr	   *end_var = end->expr;
-	Expr	   *time = copyObject(linitial(hop->args));
+	Expr	   *time = copyObject(linitial(call->args));
+	SaWindowSet *set = sa_window_call_set(call);
 	int64		size;
-	int64		slide;
-	int64		origin;
 
-	if (!sa_window_call_hop(hop, &size, &slide, &origin))
+	if (set == NULL)
 		return below;
 	if (exprType((Node *) time) == DATEOID)
 		time = (Expr *) makeFuncExpr(F_TIMESTAMP_DATE, TIMESTAMPOID, list_make1(time), InvalidOid, InvalidOid,
@@ -759,9 +758,10 @@ take_out_hop(SplitContext *split, Query *below, FuncExpr *hop)
 		return below;
 	}
 	forget_function(rt_fetch(split->window_rti, below->rtable));
-	result->hop_count = sa_window_hop_count(size, slide);
-	result->hop_slide = slide;
-	result->hop_origin = origin;
+	if (sa_window_call_hop(call, &size, &result->hop_slide, &result->hop_origin))
+		result->hop_count = sa_window_hop_count(size, result->hop_slide);
+	else
+		result->window_set = set;
 	return below;
 }
 
@@ -855,7 +855,7 @@ inline_window(SplitContext *split, Query *below)
 	func = sa_window_call_of(rt_fetch(split->window_rti, below->rtable));
 	if (sa_window_call_bound(func, false) != NULL)
 		return inline_tumble(split, below, func);
-	return split->result->windowed ? take_out_hop(split, below, func) : below;
+	return split->result->windowed ? take_out_windows(split, below, func) : below;
 }
 
 /* What lies below: the same FROM and WHERE, with the columns collected on the way. */

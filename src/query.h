@@ -43,13 +43,11 @@ typedef struct SaQuery
 	int64		window_size;	/* microseconds; 0: not constant */
 	SaWindowMeasures measures;	/* what else holds for its windows */
 
-	/*
-	 * Hopping windows that are no more than grouping columns are put to rows when they are folded: then
-	 * both window columns from below hold the event's time.
-	 */
-	int64		hop_count;		/* 0: the windows come from below */
+	/* Windows that are no more than grouping columns are put to rows when they are folded: both columns hold the time. */
+	int64		hop_count;		/* of constant size; 0: none such */
 	int64		hop_slide;
 	int64		hop_origin;
+	SaWindowSet *window_set;	/* others; NULL: none such */
 
 	int			ncolumns;		/* of the rows from below */
 	bool	   *fleeting;		/* per column: by reference, and gone with the next row */

@@ -459,12 +459,12 @@ sa_calendar_hop(const SaCalendar *calendar, const SaSpan *size, const SaSpan *sl
 }
 
 bool
-sa_calendar_cumulate(const SaCalendar *calendar, const SaSpan *step, const SaSpan *size, int64 ts, int k, int64 *end)
+sa_calendar_cumulate(const SaCalendar *calendar, const SaSpan *step, const SaSpan *size, int64 ts, int k, int64 *last_step,
+					 int64 *end)
 {
 	SaCalendar	from = *calendar;
 	int64		start;
 	int64		last;
-	int64		before;
 	int64		n;
 
 	if (size->clock)
@@ -473,17 +473,18 @@ sa_calendar_cumulate(const SaCalendar *calendar, const SaSpan *step, const SaSpa
 		from.origin = local_bound(calendar, size, date_window(calendar, size, ts, &start, &last));
 	if (step->clock)
 	{
-		before = k == 0 ? start : clock_move(&from, step->usecs, clock_end(&from, step->usecs, ts), k - 1);
-		*end = clock_move(&from, step->usecs, clock_end(&from, step->usecs, ts), k);
+		*last_step = clock_move(&from, step->usecs, clock_start(&from, step->usecs, ts), k);
+		*end = clock_end(&from, step->usecs, *last_step);
 	}
 	else
 	{
-		n = date_window(&from, step, ts, &before, end);
-		before = k == 0 ? start : bound(&from, step, n + k);
-		*end = bound(&from, step, n + k + 1);
+		n = date_window(&from, step, ts, last_step, end) + k;
+		*last_step = bound(&from, step, n);
+		*end = bound(&from, step, n + 1);
 	}
+	*last_step = Max(*last_step, start);
 	*end = Min(*end, last);
-	return before < last;
+	return *last_step < last;
 }
 
 /* --- date_trunc() --- */

@@ -43,9 +43,12 @@ extern void sa_calendar_tumble(const SaCalendar *calendar, const SaSpan *span, i
 extern bool sa_calendar_hop(const SaCalendar *calendar, const SaSpan *size, const SaSpan *slide, int64 ts, int k,
 							int64 *start, int64 *end);
 
-/* End of the k-th window (0: the shortest) that holds ts and grows by step up to size; false when there are not so many. */
+/*
+ * End of the k-th window (0: the shortest) that holds ts and grows by step up to size, and the beginning of its last step;
+ * false when there are not so many.
+ */
 extern bool sa_calendar_cumulate(const SaCalendar *calendar, const SaSpan *step, const SaSpan *size, int64 ts, int k,
-								 int64 *end);
+								 int64 *last_step, int64 *end);
 
 /*
  * date_trunc(): the size of a unit's windows and what they are counted from; false: there is no such unit.  The window

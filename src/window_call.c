@@ -22,9 +22,7 @@
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
-#include "window.h"
 #include "window_call.h"
-#include "window_calendar.h"
 
 /* A window function, and where its arguments are: -1: it has none. */
 typedef struct Shape
@@ -372,4 +370,92 @@ sa_window_call_other(const FuncExpr *call, Expr *known, bool end)
 	if (end)
 		return call_bound(shape->kind == SA_HOP ? "hop_end" : shape->kind == SA_TRUNC ? "trunc_end" : "window_end", type, args);
 	return call_bound("window_start", type, args);
+}
+
+/* --- sets --- */
+
+SaWindowSet *
+sa_window_call_set(const FuncExpr *call)
+{
+	SaWindowKind kind = sa_window_call_kind(call);
+	SaWindowSet *set;
+	Arguments	arguments;
+
+	if (kind != SA_HOP && kind != SA_CUMULATE)
+		return NULL;
+	read_arguments(call, &arguments);
+	if (!arguments.size_known || !arguments.slide_known || !arguments.origin_known)
+		return NULL;
+	set = palloc0(sizeof(SaWindowSet));
+	set->kind = kind;
+	set->calendar = (SaCalendar) {.zone = arguments.zone, .origin = arguments.origin};
+	set->size = arguments.size;
+	set->slide = arguments.slide;
+	set->max = 16;
+	set->windows = palloc(sizeof(*set->windows) * set->max);
+	return set;
+}
+
+static void
+add_window(SaWindowSet *set, int64 start, int64 end)
+{
+	if (set->nwindows == set->max)
+		set->windows = repalloc(set->windows, sizeof(*set->windows) * (set->max *= 2));
+	set->windows[set->nwindows][0] = start;
+	set->windows[set->nwindows++][1] = end;
+}
+
+/* Windows that begin earlier end earlier, too. */
+static void
+find_hops(SaWindowSet *set, int64 ts, int64 *from, int64 *to)
+{
+	int64		start;
+	int64		end;
+	SaSpan		slide = set->slide;
+
+	slide.clock |= set->size.clock;
+	sa_calendar_tumble(&set->calendar, &slide, ts, from, to);
+	for (int k = 0; sa_calendar_hop(&set->calendar, &set->size, &set->slide, ts, k, &start, &end); k++)
+	{
+		add_window(set, start, end);
+		*to = Min(*to, end);
+	}
+	*from = Max(*from, end);
+}
+
+static void
+find_cumulations(SaWindowSet *set, int64 ts, int64 *from, int64 *to)
+{
+	int64		start;
+	int64		last;
+	int64		step;
+	int64		end;
+
+	sa_calendar_tumble(&set->calendar, &set->size, ts, &start, &last);
+	for (int k = 0; sa_calendar_cumulate(&set->calendar, &set->slide, &set->size, ts, k, &step, &end); k++)
+	{
+		add_window(set, start, end);
+		if (k > 0)
+			continue;
+		*from = step;
+		*to = end;
+	}
+}
+
+void
+sa_window_set_find(SaWindowSet *set, int64 ts)
+{
+	int64		from = 0;
+	int64		to = 0;
+
+	if (ts >= set->from && ts < set->to)
+		return;
+	set->from = set->to = 0;	/* should there be an error */
+	set->nwindows = 0;
+	if (set->kind == SA_HOP)
+		find_hops(set, ts, &from, &to);
+	else
+		find_cumulations(set, ts, &from, &to);
+	set->from = from;
+	set->to = to;
 }

@@ -7,6 +7,7 @@
 
 #include "nodes/parsenodes.h"
 #include "parser/parse_node.h"
+#include "window_calendar.h"
 
 typedef enum SaWindowKind
 {
@@ -25,6 +26,20 @@ typedef struct SaWindowMeasures
 	bool		start_decides;	/* windows that start together end together, and the end can be computed */
 	bool		end_decides;
 } SaWindowMeasures;
+
+/* Windows of a call with constant arguments, and those that hold every time in [from, to). */
+typedef struct SaWindowSet
+{
+	SaWindowKind kind;
+	SaCalendar	calendar;
+	SaSpan		size;
+	SaSpan		slide;
+	int64		from;			/* from = to: none yet */
+	int64		to;
+	int			nwindows;
+	int			max;
+	int64		(*windows)[2];	/* start, end */
+} SaWindowSet;
 
 /* The call, with all arguments in the order of the parameters, the time first; NULL: no window function. */
 extern FuncExpr *sa_window_call_of(RangeTblEntry *rte);
@@ -46,5 +61,9 @@ extern Expr *sa_window_call_other(const FuncExpr *call, Expr *known, bool end);
 
 /* Hopping windows whose arguments are constant, as microseconds. */
 extern bool sa_window_call_hop(const FuncExpr *call, int64 *size, int64 *slide, int64 *origin);
+
+/* What puts a time to its hopping or cumulating windows; NULL where arguments are not constant.  Fills {windows}. */
+extern SaWindowSet *sa_window_call_set(const FuncExpr *call);
+extern void sa_window_set_find(SaWindowSet *set, int64 ts);
 
 #endif							/* SA_WINDOW_CALL_H */

@@ -269,6 +269,7 @@ sa_cumulate_ends(PG_FUNCTION_ARGS)
 {
 	FuncCallContext *context;
 	Cumulation *cumulation;
+	int64		last_step;
 	int64		end;
 
 	if (SRF_IS_FIRSTCALL())
@@ -280,7 +281,7 @@ sa_cumulate_ends(PG_FUNCTION_ARGS)
 	cumulation = context->user_fctx;
 	if (cumulation == NULL ||
 		!sa_calendar_cumulate(&cumulation->calendar, &cumulation->step, &cumulation->size, cumulation->ts,
-							  (int) context->call_cntr, &end))
+							  (int) context->call_cntr, &last_step, &end))
 		SRF_RETURN_DONE(context);
 	SRF_RETURN_NEXT(context, TimestampTzGetDatum(end));
 }
