@@ -76,6 +76,8 @@ DROP TABLE visits_copy;
 SET timezone = 'UTC';
 SELECT delay, windows, groups FROM stream_agg.estimate_state('daily'::regclass, '1 day');
 SELECT delay, windows, groups FROM stream_agg.estimate_state('SELECT window_end, count(*) FROM visits, cumulate(at, ''6 hours'', ''1 day'') GROUP BY 1');
+SELECT delay, windows FROM stream_agg.estimate_state('SELECT window_start, count(*) FROM visits, tumble(at, ''30 minutes'', timezone => ''Asia/Tokyo'') GROUP BY 1', '2 hours');
+SELECT delay, windows FROM stream_agg.estimate_state('SELECT window_start, count(*) FROM visits, hop(at, ''1 month'', ''1 week'') GROUP BY 1', '2 hours');
 DROP FOREIGN TABLE visits CASCADE;
 
 -- What is made with the functions of 1.0 changes to those of today.
@@ -97,10 +99,13 @@ DROP FOREIGN TABLE old CASCADE;
 CREATE FOREIGN TABLE bills (amount numeric, at date) SERVER stream_staged OPTIONS (event_time 'at', watermark '3 days');
 CREATE MATERIALIZED VIEW by_month WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.output_mode = 'append') AS
 	SELECT window_start, sum(amount) AS total FROM bills, tumble(at, '1 month') GROUP BY 1;
+CREATE MATERIALIZED VIEW month_so_far WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.output_mode = 'append') AS
+	SELECT window_start, window_end, sum(amount) AS total FROM bills, cumulate(at, '2 weeks', '1 month') GROUP BY 1, 2;
 INSERT INTO bills VALUES (1, '2024-01-31'), (2, '2024-02-01'), (4, '2024-02-03'), (8, '2024-01-30'), (16, '2024-02-04'), (32, '2024-01-31'), (64, '2024-02-29'), (128, '2024-03-04');
 CALL stream_agg.run('bills');
 SELECT * FROM by_month ORDER BY 1;
-SELECT read, late, accepted FROM stream_agg.views;
+SELECT * FROM month_so_far ORDER BY 1, 2;
+SELECT view, read, late, accepted, late_windows FROM stream_agg.views ORDER BY view::text COLLATE "C";
 DROP FOREIGN TABLE bills CASCADE;
 
 -- What is refused.

@@ -153,7 +153,7 @@ look_at_definition(SaViewConfig *config, Estimate *estimate, bool *transform)
 	query = sa_query_load(config->definition, config->view, GetUserId());
 	sa_option_view(config->options, &options);
 	estimate->windowed = query->windowed;
-	estimate->size = query->measures.longest;
+	estimate->size = query->measures.usual;
 	estimate->slide = query->measures.slide;
 	estimate->delay = delay_of(config->stream, options.watermark);
 	*transform = query->transform;
@@ -462,7 +462,7 @@ estimate_sample(ReturnSetInfo *rsinfo, SaQuery *query, int64 asked, int rows)
 	SaStateSize size;
 	Estimate	estimate = {
 		.windowed = query->windowed,
-		.size = query->measures.longest,
+		.size = query->measures.usual,
 		.slide = query->measures.slide,
 		.delay = delay_of(query->stream, SA_NO_DELAY),
 		.window_groups = -1,

@@ -257,11 +257,14 @@ sa_window_call_measure(const FuncExpr *call, SaWindowMeasures *measures)
 	memset(measures, 0, sizeof(*measures));
 	read_arguments(call, &arguments);
 	if (arguments.size_known)
+	{
 		measures->longest = sa_calendar_longest(&arguments.size, arguments.zone);
-	if (arguments.slide_known && kind == SA_HOP)
+		measures->usual = sa_calendar_longest(&arguments.size, NULL);
+	}
+	if (arguments.slide_known)
 		measures->slide = sa_calendar_longest(&arguments.slide, NULL);
-	else if (kind != SA_HOP)
-		measures->slide = measures->longest;
+	else if (kind == SA_TUMBLE || kind == SA_TRUNC)
+		measures->slide = measures->usual;
 	constant = arguments.size_known && kind != SA_CUMULATE && sa_calendar_is_constant(&arguments.size, arguments.zone);
 	if (constant)
 		measures->size = arguments.size.usecs;

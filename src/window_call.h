@@ -22,7 +22,8 @@ typedef struct SaWindowMeasures
 {
 	int64		size;			/* microseconds; 0: not constant */
 	int64		longest;		/* no window is longer; 0: not known */
-	int64		slide;			/* from one to the next, about; 0: not constant */
+	int64		usual;			/* about as long as this; 0: not known */
+	int64		slide;			/* from one to the next, about; 0: not known */
 	bool		start_decides;	/* windows that start together end together, and the end can be computed */
 	bool		end_decides;
 } SaWindowMeasures;
