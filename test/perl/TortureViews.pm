@@ -21,8 +21,9 @@ my @aggs = ('sum(v)', 'avg(v)', 'min(t)', 'max(t)', 'min(v)', 'max(v)', 'count(v
 	'count(*) FILTER (WHERE v > 50)', "coalesce(max(t), 'none')", 'avg(v::numeric / 7)', 'max(ts)', 'bit_or(v)');
 my @ordered_aggs = ('sum(f{O})', 'avg(f{O})', 'append_id(id{O})', 'first_text(t{O})', 'last_text(t{O})');
 my @filters = ('v >= 20', "kt <> 'b'", 'k IS NOT NULL', 'id % 5 <> 0');
-my @tumbles = ('2 s', '10 s', '7 s', '1 minute');
-my @hops = ("'10 s', '5 s'", "'20 s', '7 s'", "'5 s', '10 s'");
+my @tumbles = ("'2 s'", "'10 s'", "'7 s'", "'1 minute'", "'20 s', timezone => 'Asia/Kathmandu'");
+my @hops = ("hop(ts, '10 s', '5 s')", "hop(ts, '20 s', '7 s')", "hop(ts, '5 s', '10 s')", "cumulate(ts, '5 s', '20 s')",
+	"hop(ts, '20 s', '10 s', timezone => 'Europe/Berlin')");
 
 sub some
 {
@@ -41,8 +42,8 @@ sub make_view
 	my %view = (name => $name, stream => $stream, kind => $kind, mode => 'update', drop_late => chance(0.2));
 	$view{mode} = $options{mode} || pick('update', 'append') if $kind =~ /tumble|hop/;
 	$view{mode} = pick('update', 'complete') if $kind eq 'running';
-	$view{window} = "tumble(ts, '" . ($options{many} ? '1 minute' : pick(@tumbles)) . "')" if $kind eq 'tumble';
-	$view{window} = 'hop(ts, ' . pick(@hops) . ')' if $kind eq 'hop';
+	$view{window} = 'tumble(ts, ' . ($options{many} ? "'1 minute'" : pick(@tumbles)) . ')' if $kind eq 'tumble';
+	$view{window} = pick(@hops) if $kind eq 'hop';
 	$view{where} = pick(@filters) if chance(0.4);
 	$view{join} = 'LEFT JOIN public.dim_one ON dk = k' if chance(0.15);
 	if ($kind eq 'rows')
