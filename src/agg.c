@@ -42,7 +42,7 @@ struct SaAgg
 	FmgrInfo	final;
 	FmgrInfo	serial;
 	FmgrInfo	deserial;
-	FmgrInfo	combine;		/* only for an internal state, and if there is one */
+	FmgrInfo	combine;		/* if there is one */
 	bool		has_final;
 	int			final_nargs;
 	bool		copy_for_final; /* the final function may change the state */
@@ -151,8 +151,22 @@ check_rights(Oid aggfn, Form_pg_aggregate form)
 		check_execute(form->aggserialfn, owner, OBJECT_FUNCTION);
 	if (OidIsValid(form->aggdeserialfn))
 		check_execute(form->aggdeserialfn, owner, OBJECT_FUNCTION);
-	if (OidIsValid(form->aggserialfn) && OidIsValid(form->aggcombinefn))
+	if (OidIsValid(form->aggcombinefn))
 		check_execute(form->aggcombinefn, owner, OBJECT_FUNCTION);
+}
+
+static void
+load_combine(SaAgg *agg, Form_pg_aggregate form)
+{
+	Oid			states[] = {agg->transtype, agg->transtype};
+	Expr	   *expr;
+
+	if (!OidIsValid(form->aggcombinefn))
+		return;
+	fmgr_info_cxt(form->aggcombinefn, &agg->combine, CurrentMemoryContext);
+	build_aggregate_transfn_expr(states, 2, 0, false, agg->transtype, agg->ref->inputcollid, form->aggcombinefn,
+								 InvalidOid, &expr, NULL);
+	fmgr_info_set_expr((Node *) expr, &agg->combine);
 }
 
 static void
@@ -182,11 +196,10 @@ load_functions(SaAgg *agg, Form_pg_aggregate form, Oid *inputs, int ninputs)
 	{
 		fmgr_info_cxt(form->aggserialfn, &agg->serial, cxt);
 		fmgr_info_cxt(form->aggdeserialfn, &agg->deserial, cxt);
-		if (OidIsValid(form->aggcombinefn))
-			fmgr_info_cxt(form->aggcombinefn, &agg->combine, cxt);
 	}
 	else
 		sa_codec_init(&agg->codec, agg->transtype, cxt);
+	load_combine(agg, form);
 }
 
 /* The state's own type is among them, or made of them. */
@@ -352,15 +365,13 @@ strict_start(SaAgg *agg, SaAggRun *run, SaTrans *trans)
 	return trans->isnull;		/* a NULL state stays */
 }
 
-/* The arguments stand in agg->call. */
+/* The state becomes what the function makes of it and of the other arguments, which stand in the call. */
 static void
-transition(SaAgg *agg, SaAggRun *run, SaTrans *trans)
+apply(SaAgg *agg, SaAggRun *run, SaTrans *trans, FunctionCallInfo call, FmgrInfo *function, int nargs)
 {
-	FunctionCallInfo call = agg->call;
 	Datum		value;
 
-	InitFunctionCallInfoData(*call, &agg->trans, agg->nargs + 1, agg->ref->inputcollid,
-							 (fmNodePtr) run->aggstate, NULL);
+	InitFunctionCallInfoData(*call, function, nargs, agg->ref->inputcollid, (fmNodePtr) run->aggstate, NULL);
 	call->args[0].value = trans->value;
 	call->args[0].isnull = trans->isnull;
 	value = FunctionCallInvoke(call);
@@ -370,6 +381,13 @@ transition(SaAgg *agg, SaAggRun *run, SaTrans *trans)
 		trans->value = value;
 	trans->isnull = call->isnull;
 	trans->novalue = false;
+}
+
+/* The arguments stand in agg->call. */
+static void
+transition(SaAgg *agg, SaAggRun *run, SaTrans *trans)
+{
+	apply(agg, run, trans, agg->call, &agg->trans, agg->nargs + 1);
 }
 
 void
@@ -576,6 +594,35 @@ copy_state(SaAgg *agg, SaAggRun *run, Datum value, MemoryContext cxt)
 	value = datumCopy(value, false, agg->translen);
 	MemoryContextSwitchTo(old);
 	return value;
+}
+
+bool
+sa_agg_combines(const SaAgg *agg)
+{
+	return OidIsValid(agg->combine.fn_oid);
+}
+
+/*
+ * As the executor does with the states of parallel workers.  A NULL state is none to a strict function, whether it has
+ * had no input or made that of it, and an internal one is none anyway.  Nothing of `from` is handed over: the function
+ * may return it as it is.
+ */
+void
+sa_agg_combine(SaAgg *agg, SaAggRun *run, SaTrans *into, const SaTrans *from)
+{
+	LOCAL_FCINFO(call, 2);
+	bool		null_is_none = agg->combine.fn_strict || agg->transtype == INTERNALOID;
+
+	if (from->isnull && null_is_none)
+		return;
+	if (into->isnull && null_is_none)
+	{
+		sa_agg_restore(agg, run, into, from);
+		return;
+	}
+	call->args[1].value = MakeExpandedObjectReadOnly(from->value, from->isnull, agg->translen);
+	call->args[1].isnull = from->isnull;
+	apply(agg, run, into, call, &agg->combine, 2);
 }
 
 void
