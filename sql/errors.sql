@@ -99,7 +99,9 @@ CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT k, count(*), (
 -- Output modes.
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, stream_agg.output_mode = 'append') AS SELECT k, count(*) FROM s GROUP BY k;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, stream_agg.output_mode = 'append') AS SELECT window_start, count(*) FROM s2, tumble(at, '1 minute') GROUP BY 1;
-CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, stream_agg.output_mode = 'complete') AS SELECT window_start, count(*) FROM s, tumble(at, '1 minute') GROUP BY 1;
+CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, stream_agg.output_mode = 'complete') AS SELECT k FROM s;
+CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, stream_agg.output_mode = 'complete', stream_agg.state = 'unlogged', stream_agg.watermark = '1 minute') AS
+	SELECT window_start, count(*) FROM s, tumble(at, '1 minute') GROUP BY 1;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, stream_agg.watermark = '1 minute', stream_agg.output_mode = 'append') AS
 	SELECT window_start, count(*) FROM timeless, tumble(timestamptz '2024-01-01', '1 minute') GROUP BY 1;
 -- Options: unknown, malformed, not supported yet.

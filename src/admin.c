@@ -382,6 +382,14 @@ explain_state(ReturnSetInfo *rsinfo, SaQuery *query, const SaViewOptions *option
 	}
 }
 
+static const char *
+explain_window(const SaQuery *query, SaOutputMode mode)
+{
+	if (!query->windowed)
+		return "none";
+	return mode == SA_COMPLETE ? "yes, never closed" : "yes";
+}
+
 static void
 explain_view(ReturnSetInfo *rsinfo, SaViewConfig *config)
 {
@@ -393,7 +401,7 @@ explain_view(ReturnSetInfo *rsinfo, SaViewConfig *config)
 							  get_rel_name(config->stream)));
 	put_line(rsinfo, psprintf("Output mode: %s", query->transform ? "append (transform)" :
 							  sa_option_mode_name(options.output_mode)));
-	put_line(rsinfo, psprintf("Window: %s", query->windowed ? "yes" : "none"));
+	put_line(rsinfo, psprintf("Window: %s", explain_window(query, options.output_mode)));
 	if (!query->transform)
 		explain_state(rsinfo, query, &options);
 	put_line(rsinfo, "Each batch:");

@@ -218,7 +218,7 @@ sa_ddl_view_check_options(const SaQuery *query, const SaViewOptions *options)
 		check_going_on(rel, options);
 	sa_query_check_mode(query, options->output_mode, watermark_of(rel, sa_option_stream(rel), options));
 	if (options->unlogged)
-		sa_query_check_unlogged(query, watermark_of(rel, sa_option_stream(rel), options));
+		sa_query_check_unlogged(query, options->output_mode, watermark_of(rel, sa_option_stream(rel), options));
 	table_close(rel, NoLock);
 }
 

@@ -55,6 +55,7 @@ typedef struct Estimate
 	int64		size;			/* of a window, microseconds; 0: not known */
 	int64		slide;			/* from one window to the next */
 	int64		delay;			/* SA_NO_DELAY: none */
+	bool		complete;		/* windows never close */
 	double		window_groups;	/* of one window, or of all where there are none; < 0: not known */
 	double		group_bytes;
 	const char *basis;
@@ -113,6 +114,11 @@ put_estimate(ReturnSetInfo *rsinfo, const Estimate *estimate, int64 asked)
 				estimate->window_groups < 0 ? -1 : estimate->window_groups * estimate->group_bytes, estimate->basis);
 		return;
 	}
+	if (estimate->complete)
+	{
+		put_row(rsinfo, -1, -1, -1, -1, "in output mode complete no window is ever forgotten");
+		return;
+	}
 	if (estimate->size <= 0 || estimate->slide <= 0)
 		return;					/* not constant */
 	if (estimate->delay == SA_NO_DELAY)
@@ -156,6 +162,7 @@ look_at_definition(SaViewConfig *config, Estimate *estimate, bool *transform)
 	estimate->size = query->measures.usual;
 	estimate->slide = query->measures.slide;
 	estimate->delay = delay_of(config->stream, options.watermark);
+	estimate->complete = options.output_mode == SA_COMPLETE;
 	*transform = query->transform;
 	sa_query_free(query);
 	sa_owner_leave(&save);

@@ -259,11 +259,18 @@ bound_of(Part *part, SaEvent *event)
 	return sa_watermark_bound(max_before, view->delay, floor);
 }
 
+/* In complete mode windows never do, and nothing is late. */
+static bool
+windows_close(const SaView *view)
+{
+	return view->options.output_mode != SA_COMPLETE;
+}
+
 /* Is the event late for this window? */
 static bool
 is_late(Part *part, SaEvent *event, int64 window_end)
 {
-	return sa_watermark_is_late(window_end, 0, bound_of(part, event));
+	return windows_close(part->view) && sa_watermark_is_late(window_end, 0, bound_of(part, event));
 }
 
 /* The window of a row, or NULL when it belongs to none or is late for it. */
@@ -551,7 +558,7 @@ close_windows(SaView *view, TimestampTz watermark)
 {
 	ListCell   *lc;
 
-	if (view->delay == SA_NO_DELAY)
+	if (view->delay == SA_NO_DELAY || !windows_close(view))
 		return;
 	foreach(lc, sa_state_closing(view->state, watermark))
 	{
@@ -1147,11 +1154,14 @@ sa_pipeline_stop(SaView *view, const char *message)
 	return SA_PART_STOPPED;
 }
 
+/* The end of the oldest window that is to close; DT_NOEND: there is none. */
 static TimestampTz
 oldest_window(const SaView *view)
 {
 	SaStateSize size = {.oldest = DT_NOBEGIN};
 
+	if (!windows_close(view))
+		return DT_NOEND;
 	if (!view->recovered)
 		return DT_NOBEGIN;
 	if (view->state)

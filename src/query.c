@@ -1023,12 +1023,12 @@ sa_query_check_mode(const SaQuery *query, SaOutputMode mode, int64 watermark)
 				 errmsg("output mode \"append\" needs a watermark"),
 				 errdetail("Without a watermark, no window ever closes."),
 				 errhint("Set the option watermark of the stream or of the view.")));
-	if (mode == SA_COMPLETE && (query->transform || query->windowed))
+	if (mode == SA_COMPLETE && query->transform)
 		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("output mode \"complete\" is not supported yet for %s",
-						query->transform ? "views without aggregation" : "windowed views"),
-				 errhint("Use output_mode = 'update'.")));
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("output mode \"complete\" needs an aggregation"),
+				 errdetail("A view without groups appends rows."),
+				 errhint("Use output_mode = 'append'.")));
 }
 
 static void
@@ -1077,10 +1077,12 @@ has_mutable_aggregate(const SaQuery *query)
 }
 
 void
-sa_query_check_unlogged(const SaQuery *query, int64 watermark)
+sa_query_check_unlogged(const SaQuery *query, SaOutputMode mode, int64 watermark)
 {
 	int			streams = 0;
 
+	if (mode == SA_COMPLETE)
+		refuse_unlogged("In output mode \"complete\" no window closes, so every record would have to be read again.");
 	if (query->transform || !query->windowed || watermark == SA_NO_DELAY)
 		refuse_unlogged("Without windows that close, every record would have to be read again.");
 	if (joins_walker((Node *) query->below, &streams))

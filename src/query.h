@@ -102,7 +102,7 @@ extern void sa_query_check_mode(const SaQuery *query, SaOutputMode mode, int64 w
  * Unlogged state is made again by reading again, which must give the same; errors say why it would not.  The watermark
  * is the delay, SA_NO_DELAY: there is none.
  */
-extern void sa_query_check_unlogged(const SaQuery *query, int64 watermark);
+extern void sa_query_check_unlogged(const SaQuery *query, SaOutputMode mode, int64 watermark);
 
 /* True when the group's whole state is in its result row (DESIGN.md 5); agg i alone. */
 extern bool sa_query_agg_in_result(const SaQuery *query, const SaAgg *agg, int i, SaOutputMode mode);

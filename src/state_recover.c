@@ -423,6 +423,8 @@ same_files(SaState *state)
 static void
 recover(SaState *state, TimestampTz floor, int nlogs)
 {
+	if (state->mode == SA_COMPLETE)
+		floor = DT_NOBEGIN;		/* none is */
 	sa_state_start_over(state);
 	note_files(state);
 	if (state->needs_log)

@@ -382,7 +382,7 @@ sub make_view
 	{
 		$view{window} = make_window($seed->{type});
 		$view{delay} = $view{own_delay} = pick('0', '10 minutes', '5 hours') if chance(0.15);
-		$view{mode} = 'append' if defined $view{delay} && chance(0.5);
+		$view{mode} = chance(0.1) ? 'complete' : defined $view{delay} && chance(0.5) ? 'append' : 'update';
 	}
 	$view{join} = pick(@joins) if chance(0.3);
 	add_filter(\%view);
@@ -815,7 +815,7 @@ sub check
 	$joined .= ", LATERAL $view->{window}{rows}" if $view->{window};
 	$joined .= " WHERE $view->{where}" if $view->{where};
 	my $pair = $view->{window} ? '(id, window_start, window_end)' : 'id';
-	my $kept = $view->{window} ? 'wm IS NULL OR window_end > wm' : 'true';
+	my $kept = $view->{window} && $view->{mode} ne 'complete' ? 'wm IS NULL OR window_end > wm' : 'true';
 	my $closed = $view->{window} && $view->{mode} eq 'append'
 	  ? 'kept WHERE window_end <= (SELECT watermark FROM last)' : 'kept';
 	my $answer = body($view, $closed, 1);
