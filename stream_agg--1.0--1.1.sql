@@ -32,8 +32,8 @@ COMMENT ON LANGUAGE stream_sql IS 'statements such as CREATE STREAM, by DO LANGU
 -- Changing continuous views
 --
 
--- Where the view began, for reset(); NULL: not known.
-ALTER TABLE stream_agg.view_position ADD COLUMN start_position bigint;
+-- Where the view began, for reset(); NULL: not known.  And dead letters taken in since.
+ALTER TABLE stream_agg.view_position ADD COLUMN start_position bigint, ADD COLUMN replayed bigint;
 
 -- The columns of a definition are found in the result table by their names, so they follow RENAME COLUMN.
 DO $$
@@ -116,7 +116,8 @@ SELECT v.view, v.stream, pg_get_userbyid(c.relowner) AS owner,
 		FROM stream_agg.view_position o
 			JOIN (SELECT topic, partition, min(position) AS position FROM stream_agg.view_rebuild s WHERE s.view_id = v.id
 				GROUP BY 1, 2) b USING (topic, partition)
-		WHERE o.view_id = v.id) AS rebuild_distance
+		WHERE o.view_id = v.id) AS rebuild_distance,
+	p.replayed
 FROM stream_agg.view_config v
 	JOIN pg_class c ON c.oid = v.view
 	JOIN pg_database d ON d.datname = current_database()
@@ -125,7 +126,8 @@ FROM stream_agg.view_config v
 			sum("read")::bigint AS "read", sum(skipped)::bigint AS skipped, sum(tombstone)::bigint AS tombstone,
 			sum(malformed)::bigint AS malformed, sum(null_time)::bigint AS null_time, sum(future)::bigint AS future,
 			sum(duplicate)::bigint AS duplicate, sum(failed)::bigint AS failed, sum(filtered)::bigint AS filtered,
-			sum(late)::bigint AS late, sum(accepted)::bigint AS accepted, sum(late_windows)::bigint AS late_windows
+			sum(late)::bigint AS late, sum(accepted)::bigint AS accepted, sum(late_windows)::bigint AS late_windows,
+			sum(coalesce(replayed, 0))::bigint AS replayed
 		FROM stream_agg.view_position p WHERE p.view_id = v.id) p ON true
 	LEFT JOIN LATERAL stream_agg.state_now(v.view) n ON true
 	LEFT JOIN LATERAL (
@@ -190,6 +192,22 @@ CREATE FUNCTION stream_agg.suggest_watermark(stream regclass, OUT delay interval
 COMMENT ON FUNCTION stream_agg.suggest_watermark(regclass) IS 'delays of the watermark, and how many events would have been behind it with each';
 
 --
+-- Dead letters
+--
+
+-- Letters that views are to take again.
+CREATE TABLE stream_agg.replay (
+	view			regclass NOT NULL,
+	letter			bigint NOT NULL,
+	PRIMARY KEY (view, letter)
+);
+SELECT pg_catalog.pg_extension_config_dump('stream_agg.replay', '');
+
+CREATE FUNCTION stream_agg.replay_dead_letters(stream_or_view regclass, letters bigint[] DEFAULT NULL) RETURNS bigint
+	LANGUAGE C AS 'MODULE_PATHNAME', 'sa_replay_dead_letters';
+COMMENT ON FUNCTION stream_agg.replay_dead_letters(regclass, bigint[]) IS 'feed dead letters again into the continuous views that they were refused from; returns how many';
+
+--
 -- Roles
 --
 
@@ -203,11 +221,12 @@ CREATE OR REPLACE FUNCTION stream_agg.may_see(relation regclass) RETURNS boolean
 CREATE OR REPLACE FUNCTION stream_agg.to_time(usecs bigint) RETURNS timestamptz
 	LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sa_usecs';
 
--- An event belongs to the owner of the stream, but why it failed in a view may tell of what the view joins.
+-- An event belongs to the owner of the stream, but why it failed in a view may tell of what the view joins.  A record's
+-- bytes, in letters that a view has got to replay, are more than what its owner may select of it.
 CREATE OR REPLACE VIEW stream_agg.dead_letters WITH (security_barrier) AS
 SELECT d.id, d.stream, d.view, d.reason, d.topic, d.partition, d.position, d.event_time, d.arrival, d.recorded_at,
 	CASE WHEN d.view IS NULL OR d.reason = 'late' OR stream_agg.may_see(d.view) THEN d.message END AS message,
-	d.event, d.key, d.payload
+	d.event, CASE WHEN stream_agg.may_see(d.stream) THEN d.key END AS key, CASE WHEN stream_agg.may_see(d.stream) THEN d.payload END AS payload
 FROM stream_agg.dead_letter d WHERE stream_agg.may_see(d.stream) OR stream_agg.may_see(d.view);
 
 -- Tables here hold data of users: what ALTER DEFAULT PRIVILEGES grants on tables of the extension's owner is not

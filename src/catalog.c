@@ -67,7 +67,8 @@ enum
 	Anum_pos_end,
 	Anum_pos_counters,			/* the first of SA_NCOUNTERS */
 	Anum_pos_start = Anum_pos_counters + SA_NCOUNTERS,
-	Natts_pos = Anum_pos_start,
+	Anum_pos_replayed,
+	Natts_pos = Anum_pos_replayed,
 	Natts_pos_1_0 = Anum_pos_start - 1	/* columns of version 1.0 */
 };
 
@@ -496,6 +497,7 @@ sa_catalog_positions(int view_id)
 		pos->watermark = nullable_time(values[Anum_pos_watermark - 1], nulls[Anum_pos_watermark - 1]);
 		pos->end = nulls[Anum_pos_end - 1] ? PG_INT64_MAX : DatumGetInt64(values[Anum_pos_end - 1]);
 		pos->start = nulls[Anum_pos_start - 1] ? -1 : DatumGetInt64(values[Anum_pos_start - 1]);
+		pos->replayed = nulls[Anum_pos_replayed - 1] ? 0 : DatumGetInt64(values[Anum_pos_replayed - 1]);
 		for (int i = 0; i < SA_NCOUNTERS; i++)
 			pos->counters[i] = DatumGetInt64(values[Anum_pos_counters - 1 + i]);
 		result = lappend(result, pos);
@@ -527,6 +529,7 @@ sa_catalog_save_position(int view_id, const SaViewPosition *pos)
 	nulls[Anum_pos_end - 1] = pos->end == PG_INT64_MAX;
 	values[Anum_pos_start - 1] = Int64GetDatum(pos->start);
 	nulls[Anum_pos_start - 1] = pos->start < 0;
+	values[Anum_pos_replayed - 1] = Int64GetDatum(pos->replayed);
 	for (int i = 0; i < SA_NCOUNTERS; i++)
 		values[Anum_pos_counters - 1 + i] = Int64GetDatum(pos->counters[i]);
 	tuple = heap_form_tuple(RelationGetDescr(rel), values, nulls);

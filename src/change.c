@@ -30,6 +30,7 @@
 #include "deadletter.h"
 #include "lateness.h"
 #include "option_boundary.h"
+#include "replay.h"
 #include "owner.h"
 #include "slot.h"
 #include "source_staged_catalog.h"
@@ -147,6 +148,7 @@ reset_positions(const SaViewConfig *config)
 		pos->position = Max(pos->start, 0);
 		pos->running_max = pos->watermark = DT_NOBEGIN;
 		memset(pos->counters, 0, sizeof(pos->counters));
+		pos->replayed = 0;
 		sa_catalog_save_position(config->id, pos);
 	}
 }
@@ -163,6 +165,7 @@ sa_reset(PG_FUNCTION_ARGS)
 	sa_deadletter_delete(config->stream, config->view);
 	sa_advance_forget(config->view, false);
 	sa_lateness_forget(config->view);
+	sa_replay_forget(config->view);
 	reset_positions(config);
 	CommandCounterIncrement();
 	renew(config);

@@ -282,6 +282,22 @@ sa_commit_advance(List *before, const SaBatch *batch, const uint8 *outcomes, con
 	return after;
 }
 
+List *
+sa_commit_replay(List *before, const SaBatch *batch, const uint8 *outcomes)
+{
+	List	   *after = sa_commit_copy(before);
+
+	for (int i = 0; i < batch->nevents; i++)
+	{
+		const SaBatchPartition *partition = &batch->partitions[batch->events[i].partition];
+		SaViewPosition *pos = sa_commit_find(after, partition->topic, partition->partition);
+
+		if (outcomes[i] == SA_OUTCOME_ACCEPTED)
+			(pos ? pos : (SaViewPosition *) linitial(after))->replayed++;
+	}
+	return after;
+}
+
 /* Does anything depend on whether a partition is idle? */
 static bool
 matters(const SaBatch *batch, const SaTimekeeping *time)
@@ -324,7 +340,7 @@ static bool
 same_place(const SaViewPosition *a, const SaViewPosition *b)
 {
 	return a->position == b->position && a->running_max == b->running_max && a->watermark == b->watermark &&
-		a->end == b->end && memcmp(a->counters, b->counters, sizeof(a->counters)) == 0;
+		a->end == b->end && a->replayed == b->replayed && memcmp(a->counters, b->counters, sizeof(a->counters)) == 0;
 }
 
 void

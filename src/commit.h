@@ -44,6 +44,9 @@ typedef struct SaTimekeeping
 extern List *sa_commit_advance(List *before, const SaBatch *batch, const uint8 *outcomes, const int64 *late_windows,
 							   const SaTimekeeping *time);
 
+/* The view's places after a batch of dead letters (DESIGN.md 6): what is accepted is counted, and nothing moves. */
+extern List *sa_commit_replay(List *before, const SaBatch *batch, const uint8 *outcomes);
+
 /*
  * Would a batch without events move the view's places or its watermark?  *next_idle is lowered to when the
  * source is to make sure that partitions are quiet, whereupon the watermark may move.

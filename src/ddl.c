@@ -30,6 +30,7 @@
 #include "deadletter.h"
 #include "fault.h"
 #include "lateness.h"
+#include "replay.h"
 #include "slot.h"
 
 static ProcessUtility_hook_type prev_process_utility = NULL;
@@ -99,6 +100,7 @@ relation_dropped(Oid relid)
 		sa_deadletter_delete(config->stream, relid);
 		sa_advance_forget(relid, true);
 		sa_lateness_forget(relid);
+		sa_replay_forget(relid);
 		sa_catalog_delete_view(relid);
 		sa_slot_want_at_commit(config->stream);
 		SA_FAULT("drop", relid);

@@ -31,25 +31,6 @@
 #include "catalog.h"
 #include "deadletter.h"
 
-enum
-{
-	Anum_letter_id = 1,
-	Anum_letter_stream,
-	Anum_letter_view,
-	Anum_letter_reason,
-	Anum_letter_topic,
-	Anum_letter_partition,
-	Anum_letter_position,
-	Anum_letter_event_time,
-	Anum_letter_arrival,
-	Anum_letter_recorded_at,
-	Anum_letter_message,
-	Anum_letter_event,
-	Anum_letter_key,
-	Anum_letter_payload,
-	Natts_letter = Anum_letter_payload
-};
-
 struct SaDeadLetter
 {
 	Oid			view;

@@ -15,6 +15,26 @@
 #define SA_REASON_LATE		"late"
 #define SA_REASON_FAILED	"failed"
 
+/* Columns of stream_agg.dead_letter. */
+enum
+{
+	Anum_letter_id = 1,
+	Anum_letter_stream,
+	Anum_letter_view,
+	Anum_letter_reason,
+	Anum_letter_topic,
+	Anum_letter_partition,
+	Anum_letter_position,
+	Anum_letter_event_time,
+	Anum_letter_arrival,
+	Anum_letter_recorded_at,
+	Anum_letter_message,
+	Anum_letter_event,
+	Anum_letter_key,
+	Anum_letter_payload,
+	Natts_letter = Anum_letter_payload
+};
+
 extern void sa_deadletter_init(void);
 
 /*

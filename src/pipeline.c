@@ -36,6 +36,7 @@
 #include "owner.h"
 #include "pipeline.h"
 #include "rebuild.h"
+#include "replay.h"
 #include "state_recover.h"
 #include "watermark.h"
 #include "window.h"
@@ -63,6 +64,8 @@ typedef struct Part
 	RunKind		goal;			/* RUN_REBUILD or one behind it */
 	RunKind		kind;			/* of the attempt at hand */
 	List	   *places;			/* of SaViewPosition: where the batch begins */
+	const SaReplay *replay;		/* the batch is of dead letters; NULL: of records */
+	SaReplayFate *fates;		/* per event */
 	SaTimekeeping time;
 	bool	   *exclude;		/* events that fail by themselves; NULL: none */
 	char	  **messages;		/* why, per event */
@@ -165,10 +168,11 @@ sa_pipeline_open(SaViewConfig *config, const SaStreamOptions *stream, MemoryCont
 }
 
 bool
-sa_pipeline_note_advance(SaView *view)
+sa_pipeline_note_requests(SaView *view)
 {
 	TimestampTz before = view->advance_to;
 
+	view->replays = sa_replay_is_asked(view->config->view);
 	view->advance_to = sa_advance_asked(view->config->view);
 	return view->advance_to > before;
 }
@@ -243,7 +247,7 @@ note_late_window(Part *part, int ordinal, int64 end)
 
 /*
  * The watermark by which an event is judged.  DESIGN.md 6.  A view whose delay has been taken away keeps the
- * floor: what was closed by it stays closed.
+ * floor: what was closed by it stays closed.  Dead letters have no place among the records any more: the floor counts.
  */
 static TimestampTz
 bound_of(Part *part, SaEvent *event)
@@ -254,7 +258,7 @@ bound_of(Part *part, SaEvent *event)
 	TimestampTz floor = part->goal == RUN_ALL ? view->floor :
 		sa_rebuild_floor(view->steps, place->topic, place->partition, event->position);
 
-	if (view->delay == SA_NO_DELAY)
+	if (view->delay == SA_NO_DELAY || part->replay)
 		return floor;
 	return sa_watermark_bound(max_before, view->delay, floor);
 }
@@ -460,14 +464,14 @@ lock_result(Part *part)
 	part->batch->taken = true;
 }
 
-/* One that has come to its end takes no more events, but an administrator may still have its windows closed. */
+/* One that has come to its end reads no more, but an administrator may have its windows closed, and letters taken. */
 static bool
 takes_part(const Part *part, const SaViewConfig *config)
 {
 	if (part->goal == RUN_SAVE)
 		return true;
 	if (strcmp(config->status, SA_STATUS_FINISHED) == 0)
-		return part->batch->nevents == 0 && !TIMESTAMP_IS_NOBEGIN(part->time.advance_to);
+		return part->replay || (part->batch->nevents == 0 && !TIMESTAMP_IS_NOBEGIN(part->time.advance_to));
 	return strcmp(config->status, SA_STATUS_RUNNING) == 0;
 }
 
@@ -587,6 +591,12 @@ write_results(SaView *view, TimestampTz watermark)
 	sa_state_write(view->state);
 }
 
+static const char *
+describe_bound(Part *part, int ordinal)
+{
+	return psprintf("watermark %s", timestamptz_to_str(bound_of(part, &part->batch->events[ordinal])));
+}
+
 /* How far behind the watermark was the late event? */
 static void
 note_lateness(Part *part, SaEvent *event)
@@ -616,9 +626,34 @@ make_letters(Part *part)
 			note_lateness(part, &part->batch->events[i]);
 		if (part->outcomes[i] == SA_OUTCOME_LATE && !view->options.drop_late)
 			letters = lappend(letters, sa_deadletter_make(part->batch, i, view->config->view, SA_REASON_LATE,
-														  psprintf("watermark %s", timestamptz_to_str(bound_of(part, &part->batch->events[i])))));
+														  describe_bound(part, i)));
 	}
 	return letters;
+}
+
+/* What becomes of the letters of this batch. */
+static void
+judge_letters(Part *part)
+{
+	for (int i = 0; i < part->batch->nevents; i++)
+	{
+		SaReplayFate *fate = &part->fates[i];
+
+		memset(fate, 0, sizeof(SaReplayFate));
+		if (sa_replay_is_refused(part->batch, i, fate))
+			continue;
+		if (part->exclude && part->exclude[i])
+		{
+			part->outcomes[i] = SA_OUTCOME_FAILED;
+			fate->reason = SA_REASON_FAILED;
+			fate->message = part->messages[i];
+		}
+		else if (part->outcomes[i] == SA_OUTCOME_LATE)
+		{
+			fate->reason = SA_REASON_LATE;
+			fate->message = describe_bound(part, i);
+		}
+	}
 }
 
 static void
@@ -746,9 +781,17 @@ run_as_owner(Part *part, int lo, int hi)
 		return NIL;
 	ensure_only_group(view);
 	part->writing = true;
-	letters = make_letters(part);
-	view->new_positions = sa_commit_advance(view->positions, part->batch, part->outcomes, part->late_windows,
-											&part->time);
+	if (part->replay)
+	{
+		judge_letters(part);
+		view->new_positions = sa_commit_replay(view->positions, part->batch, part->outcomes);
+	}
+	else
+	{
+		letters = make_letters(part);
+		view->new_positions = sa_commit_advance(view->positions, part->batch, part->outcomes, part->late_windows,
+												&part->time);
+	}
 	if (view->query->transform)
 		sa_result_end(view->result);
 	else
@@ -894,6 +937,8 @@ run_part(Part *part, int lo, int hi)
 			sa_advance_note_taken(view->config->view, part->time.advance_to, view->floor);
 		if (part->lateness)
 			sa_lateness_add(view->config->view, part->lateness);
+		if (part->replay)
+			sa_replay_finish(view->config->view, part->replay, part->fates, part->batch->nevents);
 		CommandCounterIncrement();
 		sa_deadletter_write(part->batch->stream, letters);
 	}
@@ -1237,6 +1282,54 @@ sa_pipeline_process(SaView *view, SaBatch *batch)
 	view->progress.duration = sa_clock_now() - part.time.now;
 	if (view->retries > 0)
 		sa_stats_note_retry(view->config->view, NULL);	/* before anybody sees the results */
+	return SA_PART_DONE;
+}
+
+/* --- dead letters --- */
+
+bool
+sa_pipeline_replays(const SaView *view)
+{
+	return view->replays && view->positions != NIL && view->steps == NIL && !is_unlogged(view);
+}
+
+/* They cannot be taken for a reason of the view's own: they stay letters, and it goes on without them. */
+static void
+refuse_letters(Part *part)
+{
+	const char *message = describe(part->error);
+
+	for (int i = 0; i < part->batch->nevents; i++)
+	{
+		part->fates[i].reason = SA_REASON_FAILED;
+		part->fates[i].message = message;
+	}
+	PushActiveSnapshot(GetTransactionSnapshot());
+	sa_replay_finish(part->view->config->view, part->replay, part->fates, part->batch->nevents);
+	PopActiveSnapshot();
+}
+
+SaPartEnd
+sa_pipeline_replay(SaView *view, SaBatch *batch, const SaReplay *replay)
+{
+	Part		part;
+
+	init_part(&part, view, batch, RUN_ALL, view->positions);
+	part.replay = replay;
+	part.fates = MemoryContextAllocZero(batch->cxt, sizeof(SaReplayFate) * (batch->nevents + 1));
+	if (!run_excluding_offenders(&part))
+	{
+		if (may_pass(part.error))
+			return give_up(&part);
+		log_failure(view, part.error, "has refused its dead letters again");
+		refuse_letters(&part);
+		return SA_PART_DONE;
+	}
+	if (part.outdated)
+		return SA_PART_RETRY;
+	if (part.stopped)
+		return SA_PART_STOPPED;
+	view->progress.duration = sa_clock_now() - part.time.now;
 	return SA_PART_DONE;
 }
 

@@ -10,6 +10,7 @@
 #include "clock.h"
 #include "commit.h"
 #include "query.h"
+#include "replay.h"
 #include "result.h"
 #include "state.h"
 #include "stats.h"
@@ -35,6 +36,7 @@ typedef struct SaView
 	TimestampTz floor;
 	SaSilence	silence;		/* with on_idle = 'advance' */
 	bool		recovered;		/* what there is of state is in memory, or was since */
+	bool		replays;		/* it is to take dead letters */
 	TimestampTz advance_to;		/* an administrator wants its watermark there; DT_NOBEGIN: nobody does */
 
 	/* unlogged state: from where it would be rebuilt */
@@ -78,8 +80,8 @@ extern SaView *sa_pipeline_open(SaViewConfig *config, const SaStreamOptions *str
 /* Its configuration has been read again. */
 extern void sa_pipeline_configure(SaView *view, SaViewConfig *config, const SaStreamOptions *stream);
 
-/* An administrator may have asked for its watermark to be moved.  True when that is new. */
-extern bool sa_pipeline_note_advance(SaView *view);
+/* What an administrator may have asked for.  True when that is new, and about its watermark. */
+extern bool sa_pipeline_note_requests(SaView *view);
 extern void sa_pipeline_close(SaView *view);
 
 /* Would a batch without events move the view?  Also notes when one will, by idleness. */
@@ -87,6 +89,10 @@ extern bool sa_pipeline_moves(SaView *view, SaBatch *batch);
 
 /* The view's part of a batch, in a subtransaction of its own. */
 extern SaPartEnd sa_pipeline_process(SaView *view, SaBatch *batch);
+
+/* May it take the letters that it is to take?  A batch of them, in a subtransaction of its own. */
+extern bool sa_pipeline_replays(const SaView *view);
+extern SaPartEnd sa_pipeline_replay(SaView *view, SaBatch *batch, const SaReplay *replay);
 
 /*
  * Unlogged state is saved, in a transaction of its own, when the worker stops in order, and what is lost may have been:

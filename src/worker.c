@@ -57,6 +57,7 @@
 
 #define IDLE_POLL_MS 1000		/* for what no latch tells: prepared transactions of other backends, say */
 #define RELEASE_INTERVAL (USECS_PER_SEC)
+#define REPLAY_ROWS 10000		/* dead letters taken at once */
 #define SAVE_INTERVAL (10 * USECS_PER_SEC)	/* of what only advice is made of */
 #define KEPT_MEMORY (64 * 1024 * 1024)	/* bytes that the process keeps, freed, for the next batch */
 
@@ -431,9 +432,13 @@ open_view(Worker *worker, SaViewConfig *config)
 
 /* A watermark that is to move does so when the view has read what is there; so have that begin. */
 static void
-note_advance(Worker *worker, SaView *view)
+note_requests(Worker *worker, SaView *view)
 {
-	if (!sa_pipeline_note_advance(view))
+	bool		advance = sa_pipeline_note_requests(view);
+
+	if (view->replays)
+		sa_deadletter_recount(worker->stream);	/* whoever asked may have made some */
+	if (!advance)
 		return;
 	worker->woken = true;
 	view->next_due = 0;
@@ -472,7 +477,7 @@ read_views(Worker *worker)
 			worker->serving = 0;	/* the run() call at hand is about this view too: begin with it again */
 			continue;
 		}
-		note_advance(worker, view);
+		note_requests(worker, view);
 		MemoryContextSwitchTo(worker->cxt);
 		views = lappend(views, view);
 		MemoryContextSwitchTo(worker->batch_cxt);
@@ -1306,6 +1311,82 @@ advance_watermarks(Worker *worker)
 	return any || views != NIL;
 }
 
+/* Is it to take dead letters, some time or other? */
+static bool
+is_to_replay(SaView *view)
+{
+	return sa_pipeline_replays(view) && (is_running(view) || strcmp(view->config->status, SA_STATUS_FINISHED) == 0);
+}
+
+/* Some of the dead letters that a view is to take, in a transaction of their own. */
+static void
+replay_turn(Worker *worker, SaView *view)
+{
+	int			limit = Min(view->options.max_batch_rows, REPLAY_ROWS);
+	SaReplay	replay = {0};
+	StreamLock	lock;
+
+	pgstat_report_activity(STATE_RUNNING, "replaying dead letters");
+	begin_transaction();
+	lock = lock_stream(worker);
+	stream_changed |= lock == STREAM_GONE;
+	if (lock == STREAM_LOCKED && !stream_changed)
+	{
+		Relation	rel = table_open(worker->stream, NoLock);
+		SaBatch    *batch = sa_replay_read(rel, worker->options, view->config->view, limit, worker->batch_cxt, &replay);
+
+		table_close(rel, NoLock);
+		CommandCounterIncrement();
+		PopActiveSnapshot();
+		view->new_positions = NIL;
+		switch (sa_pipeline_replay(view, batch, &replay))
+		{
+			case SA_PART_DONE:
+				view->replays = replay.more;
+				break;
+			case SA_PART_RETRY:
+				break;
+			case SA_PART_STOPPED:
+				view->replays = view->reading = view->asked = false;
+				break;
+		}
+	}
+	SA_FAULT("before_commit", worker->stream);
+	commit_transaction();
+	report_views(worker, list_make1(view));
+	MemoryContextReset(worker->batch_cxt);
+}
+
+static bool
+replay_letters(Worker *worker)
+{
+	SaClock		now = sa_clock_now();
+	bool		any = false;
+	ListCell   *lc;
+
+	foreach(lc, worker->views)
+	{
+		SaView	   *view = lfirst(lc);
+
+		if (!is_to_replay(view) || view->retry_at > now)
+			continue;
+		replay_turn(worker, view);
+		any = true;
+	}
+	return any;
+}
+
+static bool
+any_to_replay(Worker *worker)
+{
+	ListCell   *lc;
+
+	foreach(lc, worker->views)
+		if (is_to_replay(lfirst(lc)))
+			return true;
+	return false;
+}
+
 static bool
 any_asked(Worker *worker)
 {
@@ -1739,7 +1820,8 @@ one_round(Worker *worker)
 	fire_triggers(worker);
 	any = take_turns(worker);
 	any |= advance_watermarks(worker);
-	if (worker->serving != 0 && !any_asked(worker))
+	any |= replay_letters(worker);
+	if (worker->serving != 0 && !any_asked(worker) && !any_to_replay(worker))
 	{
 		save_lateness(worker, true);
 		sa_slot_serve(worker->slot, worker->serving);
