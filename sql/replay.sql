@@ -155,3 +155,5 @@ SELECT stream_agg.replay_dead_letters('running', '{}');
 SELECT stream_agg.replay_dead_letters('running', '{1, NULL, 100000}');
 DROP FOREIGN TABLE s, t CASCADE;
 SELECT count(*) FROM stream_agg.replay;
+DROP VIEW counts, letters;
+DROP TABLE l;

@@ -441,3 +441,7 @@ DROP ROLE stranger;
 \set VERBOSITY default
 DROP FOREIGN TABLE s CASCADE;
 SELECT count(*) FROM stream_agg.lateness;
+DROP VIEW behind CASCADE;
+DROP TABLE e, l, t CASCADE;
+DROP PROCEDURE feed_behind, feed, advance, ask_for, lose_state, wait_for;
+DROP AGGREGATE ids(int), ids(text);

@@ -1290,7 +1290,7 @@ sa_pipeline_process(SaView *view, SaBatch *batch)
 bool
 sa_pipeline_replays(const SaView *view)
 {
-	return view->replays && view->positions != NIL && view->steps == NIL && !is_unlogged(view);
+	return view->replays && view->steps == NIL && !is_unlogged(view);
 }
 
 /* They cannot be taken for a reason of the view's own: they stay letters, and it goes on without them. */

@@ -76,6 +76,7 @@ typedef struct Worker
 	SaLateness *lateness;
 	SaClock		lateness_saved;	/* when last */
 	uint64		serving;		/* run() request of the round at hand; 0: none */
+	Oid			serving_view;	/* that it is about; InvalidOid: all */
 	List	   *target;			/* where that round ends (SaViewPosition); NIL: not known yet */
 	MemoryContext target_cxt;
 	SaClock		refresh_as_of;	/* triggers wait for the end as of then; 0: they do not */
@@ -1278,12 +1279,18 @@ take_turns(Worker *worker)
 	return any;
 }
 
-/* Is its watermark to be moved, and nothing to be read before that? */
+/* May it take what administrators have asked for? */
 static bool
-is_to_advance(SaView *view, SaClock now)
+takes_requests(SaView *view)
 {
-	return !TIMESTAMP_IS_NOBEGIN(view->advance_to) && view->positions != NIL && !view->reading && view->retry_at <= now &&
-		(is_running(view) || strcmp(view->config->status, SA_STATUS_FINISHED) == 0);
+	return view->positions != NIL && (is_running(view) || strcmp(view->config->status, SA_STATUS_FINISHED) == 0);
+}
+
+/* Is its watermark to be moved, some time or other? */
+static bool
+is_to_advance(SaView *view)
+{
+	return takes_requests(view) && !TIMESTAMP_IS_NOBEGIN(view->advance_to);
 }
 
 /*
@@ -1302,8 +1309,8 @@ advance_watermarks(Worker *worker)
 	{
 		SaView	   *view = lfirst(lc);
 
-		if (!is_to_advance(view, now))
-			continue;
+		if (!is_to_advance(view) || view->reading || view->retry_at > now)
+			continue;			/* or with what it reads */
 		if (!has_back_state(worker, view, &any))
 			views = lappend(views, view);
 	}
@@ -1315,7 +1322,7 @@ advance_watermarks(Worker *worker)
 static bool
 is_to_replay(SaView *view)
 {
-	return sa_pipeline_replays(view) && (is_running(view) || strcmp(view->config->status, SA_STATUS_FINISHED) == 0);
+	return takes_requests(view) && sa_pipeline_replays(view);
 }
 
 /* Some of the dead letters that a view is to take, in a transaction of their own. */
@@ -1376,14 +1383,21 @@ replay_letters(Worker *worker)
 	return any;
 }
 
+/* A run() call comes after what was asked of its views before it. */
 static bool
-any_to_replay(Worker *worker)
+any_requests(Worker *worker)
 {
 	ListCell   *lc;
 
 	foreach(lc, worker->views)
-		if (is_to_replay(lfirst(lc)))
+	{
+		SaView	   *view = lfirst(lc);
+
+		if (OidIsValid(worker->serving_view) && worker->serving_view != view->config->view)
+			continue;
+		if (is_to_advance(view) || is_to_replay(view))
 			return true;
+	}
 	return false;
 }
 
@@ -1555,6 +1569,7 @@ fire_triggers(Worker *worker)
 	if (exact && request != 0)
 	{
 		worker->serving = request;
+		worker->serving_view = requested_view;
 		worker->target = NIL;
 		MemoryContextReset(worker->target_cxt);
 	}
@@ -1821,7 +1836,7 @@ one_round(Worker *worker)
 	any = take_turns(worker);
 	any |= advance_watermarks(worker);
 	any |= replay_letters(worker);
-	if (worker->serving != 0 && !any_asked(worker) && !any_to_replay(worker))
+	if (worker->serving != 0 && !any_asked(worker) && !any_requests(worker))
 	{
 		save_lateness(worker, true);
 		sa_slot_serve(worker->slot, worker->serving);
