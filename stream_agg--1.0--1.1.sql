@@ -325,6 +325,31 @@ COMMENT ON FUNCTION @extschema@.cumulate(timestamptz, interval, interval, timest
 COMMENT ON FUNCTION @extschema@.cumulate(timestamp, interval, interval, timestamp) IS 'cumulating windows that hold ts: they begin together every size, and end one every step';
 COMMENT ON FUNCTION @extschema@.cumulate(date, interval, interval, date) IS 'cumulating windows that hold the midnight of a date: they begin together every size, and end one every step';
 
+--
+-- Sessions
+--
+CREATE FUNCTION stream_agg.session_end(ts timestamptz, gap interval) RETURNS timestamptz
+	LANGUAGE C IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'sa_session_end';
+CREATE FUNCTION stream_agg.session_end(ts timestamp, gap interval) RETURNS timestamp
+	LANGUAGE C IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'sa_session_end';
+COMMENT ON FUNCTION stream_agg.session_end(timestamptz, interval) IS 'when a session ends that no other event joins; NULL where the gap is not greater than zero';
+COMMENT ON FUNCTION stream_agg.session_end(timestamp, interval) IS 'when a session ends that no other event joins; NULL where the gap is not greater than zero';
+CREATE FUNCTION @extschema@.session(ts timestamptz, gap interval, OUT window_start timestamptz, OUT window_end timestamptz)
+	RETURNS SETOF record LANGUAGE sql IMMUTABLE PARALLEL SAFE ROWS 1 AS $$
+	SELECT ts, stream_agg.session_end(ts, gap) WHERE stream_agg.session_end(ts, gap) IS NOT NULL
+$$;
+CREATE FUNCTION @extschema@.session(ts timestamp, gap interval, OUT window_start timestamp, OUT window_end timestamp)
+	RETURNS SETOF record LANGUAGE sql IMMUTABLE PARALLEL SAFE ROWS 1 AS $$
+	SELECT ts, stream_agg.session_end(ts, gap) WHERE stream_agg.session_end(ts, gap) IS NOT NULL
+$$;
+CREATE FUNCTION @extschema@.session(ts date, gap interval, OUT window_start timestamp, OUT window_end timestamp)
+	RETURNS SETOF record LANGUAGE sql IMMUTABLE PARALLEL SAFE ROWS 1 AS $$
+	SELECT ts::timestamp, stream_agg.session_end(ts::timestamp, gap) WHERE stream_agg.session_end(ts::timestamp, gap) IS NOT NULL
+$$;
+COMMENT ON FUNCTION @extschema@.session(timestamptz, interval) IS 'in a continuous view, the session that ts belongs to, which ends when nothing has come for gap; by itself, what ts alone has of it: [ts, ts + gap)';
+COMMENT ON FUNCTION @extschema@.session(timestamp, interval) IS 'in a continuous view, the session that ts belongs to, which ends when nothing has come for gap; by itself, what ts alone has of it: [ts, ts + gap)';
+COMMENT ON FUNCTION @extschema@.session(date, interval) IS 'in a continuous view, the session that the midnight of a date belongs to, which ends when nothing has come for gap; by itself, what the date alone has of it';
+
 -- What GROUP BY date_bin(...) and date_trunc(...) of the event time mean in a view: window functions, in its definition.
 CREATE FUNCTION stream_agg.trunc_start(ts timestamptz, unit text, timezone text) RETURNS timestamptz
 	LANGUAGE C IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'sa_trunc_start';

@@ -109,6 +109,21 @@ sa_agg_check(Aggref *aggref, ParseState *pstate)
 			   "Its state is internal and has no serialization functions, so it cannot be stored.");
 }
 
+void
+sa_agg_check_combines(Aggref *aggref, ParseState *pstate)
+{
+	HeapTuple	tuple;
+	Oid			combinefn = lookup(aggref->aggfnoid, &tuple)->aggcombinefn;
+
+	ReleaseSysCache(tuple);
+	if (!OidIsValid(combinefn))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("aggregate %s is not supported over sessions", get_func_name(aggref->aggfnoid)),
+				 errdetail("It has no combine function, by which what two sessions hold becomes one when they meet."),
+				 parser_errposition(pstate, aggref->location)));
+}
+
 /* Initial value of the state, in CurrentMemoryContext. */
 static void
 load_init(SaAgg *agg, HeapTuple tuple)

@@ -24,6 +24,9 @@ typedef struct SaAggRun SaAggRun;	/* what transition functions see as their call
 /* Refuse aggregates that cannot be kept, pointing at them. */
 extern void sa_agg_check(Aggref *aggref, ParseState *pstate);
 
+/* And those whose states cannot be put together, as those of sessions that meet must be. */
+extern void sa_agg_check_combines(Aggref *aggref, ParseState *pstate);
+
 /*
  * Everything needed to run an aggregate whose arguments are these columns (1-based) of the rows fed to
  * it, and whose FILTER is this boolean column (0: none).  In CurrentMemoryContext.

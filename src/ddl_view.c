@@ -340,8 +340,8 @@ create_key(NewView *new)
 		AttrNumber	attr = split->start_result ? split->start_result : split->end_result;
 
 		appendStringInfoString(&columns, quote_identifier(get_attname(new->result, attr, false)));
-		/* windows of different sizes may start together */
-		if (split->start_result && !split->measures.start_decides)
+		/* windows of different sizes may start together, sessions of one key never; and their ends change */
+		if (split->start_result && !split->measures.start_decides && !split->sessions)
 			appendStringInfo(&columns, ", %s", quote_identifier(get_attname(new->result, split->end_result, false)));
 		separator = ", ";
 	}

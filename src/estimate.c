@@ -476,6 +476,11 @@ estimate_sample(ReturnSetInfo *rsinfo, SaQuery *query, int64 asked, int rows)
 		.basis = "the stream holds no event for this query"
 	};
 
+	if (query->sessions)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("an estimate of session windows is not supported"),
+				 errhint("Ask for that of a continuous view, which tells what there is now.")));
 	take_sample(&sample, query, rows);
 	sa_state_size(sample.state, &size);
 	estimate.group_bytes = (double) size.bytes / Max(size.groups, 1);

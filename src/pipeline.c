@@ -270,11 +270,15 @@ windows_close(const SaView *view)
 	return view->options.output_mode != SA_COMPLETE;
 }
 
-/* Is the event late for this window? */
+/* Is the event late for this window?  For a session, that is the event's own. */
 static bool
-is_late(Part *part, SaEvent *event, int64 window_end)
+is_late(Part *part, SaEvent *event, int64 start, int64 end)
 {
-	return windows_close(part->view) && sa_watermark_is_late(window_end, 0, bound_of(part, event));
+	if (!windows_close(part->view))
+		return false;
+	if (part->view->query->sessions)
+		return sa_watermark_is_late_for_session(start, 0, bound_of(part, event));
+	return sa_watermark_is_late(end, 0, bound_of(part, event));
 }
 
 /* The window of a row, or NULL when it belongs to none or is late for it. */
@@ -291,7 +295,7 @@ window_of_row(Part *part, int ordinal, const Datum *row, const bool *nulls)
 			return NULL;
 		start = DatumGetInt64(row[query->start_column - 1]);
 		end = DatumGetInt64(row[query->end_column - 1]);
-		if (is_late(part, &part->batch->events[ordinal], end))
+		if (is_late(part, &part->batch->events[ordinal], start, end))
 		{
 			note_late_window(part, ordinal, end);
 			return NULL;
@@ -305,6 +309,8 @@ window_of_row(Part *part, int ordinal, const Datum *row, const bool *nulls)
 		(void) sa_state_hash(part->view->state, row, nulls);	/* a key may be refused */
 		return NULL;
 	}
+	if (query->sessions)
+		return sa_state_window(part->view->state, SA_NO_WINDOW_START, SA_NO_WINDOW_END);
 	return sa_state_window(part->view->state, start, end);
 }
 
@@ -560,16 +566,22 @@ emit_groups(SaTouched *groups, int n, void *arg)
 static void
 close_windows(SaView *view, TimestampTz watermark)
 {
+	bool		emits = view->options.output_mode == SA_APPEND;
 	ListCell   *lc;
 
 	if (view->delay == SA_NO_DELAY || !windows_close(view))
 		return;
+	if (view->query->sessions)
+	{
+		SA_FAULT("close_window", view->config->view);
+		sa_state_close_sessions(view->state, watermark, emits ? emit_groups : NULL, view);
+	}
 	foreach(lc, sa_state_closing(view->state, watermark))
 	{
 		SaWindow   *window = lfirst(lc);
 
 		SA_FAULT("close_window", view->config->view);
-		if (view->options.output_mode == SA_APPEND)
+		if (emits)
 			sa_state_emit(view->state, window, emit_groups, view);
 		sa_state_forget(view->state, window);
 	}
@@ -1211,7 +1223,9 @@ oldest_window(const SaView *view)
 		return DT_NOBEGIN;
 	if (view->state)
 		sa_state_size(view->state, &size);
-	return TIMESTAMP_IS_NOBEGIN(size.oldest) ? DT_NOEND : size.oldest;
+	if (TIMESTAMP_IS_NOBEGIN(size.oldest))
+		return DT_NOEND;
+	return view->query->sessions ? size.oldest + 1 : size.oldest;	/* closes when the watermark is there */
 }
 
 /* What an administrator wants of the watermark waits until the view has read what is at hand. */

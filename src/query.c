@@ -439,11 +439,12 @@ measure_window(SplitContext *split, FuncExpr *func)
 
 	sa_window_call_check(func, split->pstate);
 	sa_window_call_measure(func, &measures);
+	result->sessions = sa_window_call_kind(func) == SA_SESSION;
 	if ((result->start_result == 0 && !measures.end_decides) || (result->end_result == 0 && !measures.start_decides))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("window_start and window_end must both be in GROUP BY and in the select list when %s",
-						measures.start_decides || measures.end_decides ? "one of them does not decide the other" :
+						result->sessions ? "windows are sessions" : measures.start_decides || measures.end_decides ? "one of them does not decide the other" :
 						"the window's size is not constant"),
 				 measures.end_decides && !measures.start_decides ? errhint("window_end alone is enough, too.") :
 				 measures.start_decides ? errhint("window_start alone is enough, too.") : 0,
@@ -551,6 +552,8 @@ add_agg(SplitContext *split, Aggref *aggref)
 	ListCell   *lc;
 
 	sa_agg_check(aggref, split->pstate);
+	if (split->result->sessions)
+		sa_agg_check_combines(aggref, split->pstate);
 	agg->ref = aggref;
 	foreach(lc, aggref->args)
 	{
@@ -844,6 +847,27 @@ keep_order(SplitContext *split, Query *below)
 	below->sortClause = list_make1(sort);
 }
 
+/*
+ * Where a session begins and ends is known above the aggregation only: below it, its columns are those of the event
+ * alone, which nobody means.
+ */
+static void
+check_session_columns(SplitContext *split, Query *below)
+{
+	SaQuery    *result = split->result;
+	Query	   *rest = copyObject(below);
+	bool		used = false;
+
+	for (int i = 0; i < result->naggs; i++)
+		used |= list_member_int(result->aggs[i].columns, result->start_column) ||
+			list_member_int(result->aggs[i].columns, result->end_column);
+	rest->targetList = list_delete_nth_cell(rest->targetList, Max(result->start_column, result->end_column) - 1);
+	rest->targetList = list_delete_nth_cell(rest->targetList, Min(result->start_column, result->end_column) - 1);
+	if (used || bms_is_member(split->window_rti, pull_varnos(NULL, (Node *) rest)))
+		refuse(split->pstate, -1, "a session's window_start or window_end in WHERE, in an aggregate or in an expression of GROUP BY is not supported",
+			   "Use them in the select list and in HAVING, where the session is known.");
+}
+
 /* Windows as expressions where that is possible, which spares a join. */
 static Query *
 inline_window(SplitContext *split, Query *below)
@@ -853,6 +877,8 @@ inline_window(SplitContext *split, Query *below)
 	if (split->window_rti == 0)
 		return below;
 	func = sa_window_call_of(rt_fetch(split->window_rti, below->rtable));
+	if (split->result->sessions)
+		check_session_columns(split, below);
 	if (sa_window_call_bound(func, false) != NULL)
 		return inline_tumble(split, below, func);
 	return split->result->windowed ? take_out_windows(split, below, func) : below;
@@ -1083,6 +1109,8 @@ sa_query_check_unlogged(const SaQuery *query, SaOutputMode mode, int64 watermark
 
 	if (mode == SA_COMPLETE)
 		refuse_unlogged("In output mode \"complete\" no window closes, so every record would have to be read again.");
+	if (query->sessions)
+		refuse_unlogged("Unlogged state is not supported for session windows.");
 	if (query->transform || !query->windowed || watermark == SA_NO_DELAY)
 		refuse_unlogged("Without windows that close, every record would have to be read again.");
 	if (joins_walker((Node *) query->below, &streams))

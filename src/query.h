@@ -39,6 +39,7 @@ typedef struct SaQuery
 	Oid			stream;
 	bool		transform;		/* no grouping at all: rows are appended as they are */
 	bool		windowed;		/* grouped by a window */
+	bool		sessions;		/* which is a session: the window columns from below are those of the event alone */
 	FuncExpr   *window;			/* the call of the window function; NULL: none */
 	int64		window_size;	/* microseconds; 0: not constant */
 	SaWindowMeasures measures;	/* what else holds for its windows */
@@ -95,8 +96,7 @@ extern SaQuery *sa_query_split(Query *query, ParseState *pstate);
 extern SaQuery *sa_query_load(Oid definition, Oid result, Oid owner);
 extern void sa_query_free(SaQuery *query);
 
-/* Options that do not fit the query. */
-extern void sa_query_check_mode(const SaQuery *query, SaOutputMode mode, int64 watermark);
+extern void sa_query_check_mode(const SaQuery *query, SaOutputMode mode, int64 watermark);	/* options that do not fit the query */
 
 /*
  * Unlogged state is made again by reading again, which must give the same; errors say why it would not.  The watermark

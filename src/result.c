@@ -584,6 +584,30 @@ write_new(SaResult *result, SaState *state, SaTouched **fresh, int n, bool keep)
 	flush_inserts(result);
 }
 
+/* Rows of sessions that are part of others now. */
+static void
+delete_gone(SaResult *result, SaState *state, SaTouched *groups, int ngroups, SaTouched **gone)
+{
+	int			n = 0;
+
+	for (int i = 0; i < ngroups; i++)
+		if (groups[i].group->gone && ItemPointerIsValid(&groups[i].group->result_tid))
+			gone[n++] = &groups[i];
+	sort_by_place(gone, n);
+	for (int i = 0; i < n; i++)
+	{
+		MemoryContext old = MemoryContextSwitchTo(result->row_cxt);
+
+		CHECK_FOR_INTERRUPTS();
+		SA_FAULT("result_write", result->relid);
+		ExecClearTuple(result->group);
+		sa_state_key_values(state, gone[i]->group, result->group->tts_values, result->group->tts_isnull);
+		delete_row(result, gone[i]);
+		MemoryContextSwitchTo(old);
+		MemoryContextReset(result->row_cxt);
+	}
+}
+
 void
 sa_result_write_groups(SaResult *result, SaState *state, SaTouched *groups, int ngroups)
 {
@@ -591,9 +615,12 @@ sa_result_write_groups(SaResult *result, SaState *state, SaTouched *groups, int 
 	int			nchanged = 0;
 	int			nfresh = 0;
 
+	delete_gone(result, state, groups, ngroups, list);
 	/* Changed ones from the front, new ones from the back. */
 	for (int i = 0; i < ngroups; i++)
 	{
+		if (groups[i].group->gone)
+			continue;
 		if (ItemPointerIsValid(&groups[i].group->result_tid))
 			list[nchanged++] = &groups[i];
 		else

@@ -15,6 +15,7 @@
 
 #include "access/table.h"
 #include "access/tableam.h"
+#include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "utils/guc.h"
@@ -24,6 +25,7 @@
 
 #include "state_key.h"
 #include "state_recover.h"
+#include "state_session.h"
 #include "watermark.h"
 
 #define MAX_KEY_BYTES 2500		/* what fits an index entry, a third of a page */
@@ -78,6 +80,7 @@ sa_state_start_over(SaState *state)
 	state->ntouched = 0;
 	state->moves = NULL;
 	state->nmoves = state->maxmoves = 0;
+	state->ends = NULL;
 	ItemPointerSetInvalid(&state->mark);
 	state->batch = 0;
 	state->recovered = false;
@@ -96,16 +99,18 @@ void
 sa_state_set_query(SaState *state, SaQuery *query)
 {
 	MemoryContext old = MemoryContextSwitchTo(query->cxt);
-	SaCodec    *codecs = palloc0(sizeof(SaCodec) * (query->nkeys + 1));
+	SaCodec    *codecs = palloc0(sizeof(SaCodec) * (query->nkeys + 2));
 	SaKeyInfo  *keys;
 	SaAgg	  **aggs = palloc0(sizeof(SaAgg *) * (query->naggs + 1));
 	bool	   *in_result = palloc0(sizeof(bool) * (query->naggs + 1));
 	bool		same_shapes = true;
 
-	if (state->query && (query->nkeys != state->nkeys || query->naggs != state->naggs))
+	if (state->query && (query->nkeys != state->query->nkeys || query->naggs != state->naggs))
 		refuse_query();
 	for (int i = 0; i < query->nkeys; i++)
 		sa_codec_init(&codecs[i], query->keys[i].type, query->cxt);
+	for (int i = 0; i < 2; i++)
+		sa_codec_init(&codecs[query->nkeys + i], INT8OID, query->cxt);
 	for (int i = 0; i < query->naggs; i++)
 	{
 		aggs[i] = create_agg(query, i);
@@ -121,7 +126,9 @@ sa_state_set_query(SaState *state, SaQuery *query)
 
 	/* Errors have left everything as it was. */
 	state->query = query;
-	state->nkeys = query->nkeys;
+	state->sessions = query->sessions;
+	state->nhashed = query->nkeys;
+	state->nkeys = query->nkeys + (query->sessions ? 2 : 0);
 	state->naggs = query->naggs;
 	state->keys = keys;
 	state->codecs = codecs;
@@ -159,6 +166,7 @@ sa_state_create(SaQuery *query, SaOutputMode mode, Oid result, Oid log, Oid spil
 	state->logs[SA_SPILL].relid = spill;
 	state->needs_log = OidIsValid(log);
 	state->run = sa_agg_run_create(cxt);
+	state->held = query->sessions;	/* they are looked for by their times, which are not known of those out of memory */
 	sa_state_start_over(state);
 	sa_state_set_query(state, query);
 	state->row_keys = palloc0(sizeof(Datum) * (state->nkeys + 1));
@@ -348,35 +356,42 @@ grow_buckets(SaWindow *window)
 
 	for (uint32 i = 0; i < window->nbuckets; i++)
 	{
-		SaGroup    *next;
+		SaGroup   **ends[2] = {&buckets[i], &buckets[i + window->nbuckets]};
 
-		for (SaGroup *group = window->buckets[i]; group; group = next)
+		for (SaGroup *group = window->buckets[i]; group; group = group->next)
 		{
-			next = group->next;
-			group->next = buckets[group->hash & (n - 1)];
-			buckets[group->hash & (n - 1)] = group;
+			int			half = (group->hash & window->nbuckets) != 0;
+
+			*ends[half] = group;	/* in the same order */
+			ends[half] = &group->next;
 		}
+		*ends[0] = *ends[1] = NULL;
 	}
 	pfree(window->buckets);
 	window->buckets = buckets;
 	window->nbuckets = n;
 }
 
-static void
-add_group(SaWindow *window, SaGroup *group)
+void
+sa_state_add(SaState *state, SaWindow *window, SaGroup *group)
 {
 	SaGroup   **bucket;
 
 	if (window->ngroups >= window->nbuckets)
 		grow_buckets(window);
 	bucket = &window->buckets[group->hash & (window->nbuckets - 1)];
-	group->next = *bucket;
-	*bucket = group;
+	if (state->sessions)
+		sa_session_link(state, bucket, group);
+	else
+	{
+		group->next = *bucket;
+		*bucket = group;
+	}
 	window->ngroups++;
 }
 
-static void
-remove_group(SaWindow *window, SaGroup *group)
+void
+sa_state_remove(SaWindow *window, SaGroup *group)
 {
 	SaGroup   **link = &window->buckets[group->hash & (window->nbuckets - 1)];
 
@@ -417,6 +432,17 @@ read_result_states(SaState *state, SaWindow *window, TupleTableSlot *slot, SaGro
 		}
 }
 
+/* The column of the result that holds a key. */
+static AttrNumber
+key_column(const SaState *state, int i)
+{
+	const SaQuery *query = state->query;
+
+	if (i < query->nkeys)
+		return query->keys[i].result;
+	return i == query->nkeys ? query->start_result : query->end_result;
+}
+
 /* States from the group's row in the result; keys too where there is no log (group NULL). */
 static SaGroup *
 load_from_result(SaState *state, SaWindow *window, const SaColdEntry *entry, SaGroup *group, Datum *keys, bool *nulls)
@@ -430,7 +456,7 @@ load_from_result(SaState *state, SaWindow *window, const SaColdEntry *entry, SaG
 	if (group == NULL)
 	{
 		for (int i = 0; i < state->nkeys; i++)
-			keys[i] = slot_getattr(slot, state->query->keys[i].result, &nulls[i]);
+			keys[i] = slot_getattr(slot, key_column(state, i), &nulls[i]);
 		group = sa_state_make_group(state, &window->arena, keys, nulls);
 	}
 	read_result_states(state, window, slot, group);
@@ -456,10 +482,22 @@ revive(SaState *state, SaWindow *window, SaColdSearch *search)
 	group->place = entry->place;
 	group->result_tid = entry->row;
 	sa_cold_remove(search);
-	add_group(window, group);
+	sa_state_add(state, window, group);
 	pfree(keys);
 	pfree(nulls);
 	return group;
+}
+
+void
+sa_state_revive_all(SaState *state, SaWindow *window, void *arg)
+{
+	SaColdSearch search;
+
+	if (window->cold == NULL || sa_cold_count(window->cold) == 0)
+		return;
+	sa_cold_walk(&search, window->cold);
+	while (sa_cold_next_of_all(&search))
+		(void) revive(state, window, &search);
 }
 
 static SaGroup *
@@ -479,6 +517,17 @@ find_cold(SaState *state, SaWindow *window, uint32 hash, Datum *keys, bool *null
 }
 
 SaGroup *
+sa_state_create_group(SaState *state, SaWindow *window, uint32 hash, Datum *keys, bool *nulls)
+{
+	SaGroup    *group = sa_state_make_group(state, &window->arena, keys, nulls);
+
+	start_states(state, window->hot, group);
+	group->hash = hash;
+	sa_state_add(state, window, group);
+	return group;
+}
+
+SaGroup *
 sa_state_find(SaState *state, SaWindow *window, uint32 hash, Datum *keys, bool *nulls, bool *found)
 {
 	SaGroup    *group;
@@ -490,11 +539,7 @@ sa_state_find(SaState *state, SaWindow *window, uint32 hash, Datum *keys, bool *
 	if (window->cold && (group = find_cold(state, window, hash, keys, nulls)) != NULL)
 		return group;
 	*found = false;
-	group = sa_state_make_group(state, &window->arena, keys, nulls);
-	start_states(state, window->hot, group);
-	group->hash = hash;
-	add_group(window, group);
-	return group;
+	return sa_state_create_group(state, window, hash, keys, nulls);
 }
 
 /* Copies of all states of a group, until the end of the batch. */
@@ -553,13 +598,22 @@ sa_state_touch(SaState *state, SaWindow *window, SaGroup *group, bool fresh, boo
 	window->last_batch = state->batch;
 }
 
+/* The column from below of a key: the event's own start and end, for sessions. */
+static AttrNumber
+row_column(const SaQuery *query, int i)
+{
+	if (i < query->nkeys)
+		return query->keys[i].column;
+	return i == query->nkeys ? query->start_column : query->end_column;
+}
+
 /* The keys of a row from below, into the scratch arrays. */
 static void
 take_row_keys(SaState *state, const Datum *row, const bool *nulls)
 {
 	for (int i = 0; i < state->nkeys; i++)
 	{
-		int			column = state->query->keys[i].column - 1;
+		int			column = row_column(state->query, i) - 1;
 
 		state->row_keys[i] = row[column];
 		state->row_nulls[i] = nulls[column];
@@ -618,6 +672,8 @@ sa_state_group(SaState *state, SaWindow *window, uint32 hash, const Datum *row, 
 	bool		found;
 
 	take_row_keys(state, row, nulls);
+	if (state->sessions)
+		return sa_session_join(state, window, hash, state->row_keys, state->row_nulls);
 	group = sa_state_find(state, window, hash, state->row_keys, state->row_nulls, &found);
 	if (!group->touched)
 		sa_state_touch(state, window, group, !found, true);
@@ -642,16 +698,19 @@ sa_state_touched(SaState *state, int *count)
 }
 
 void
+sa_state_key_values(SaState *state, const SaGroup *group, Datum *values, bool *nulls)
+{
+	memcpy(values, sa_group_keys(state, group), sizeof(Datum) * state->nkeys);
+	memcpy(nulls, sa_group_nulls(state, group), sizeof(bool) * state->nkeys);
+}
+
+void
 sa_state_values(SaState *state, SaWindow *window, SaGroup *group, Datum *values, bool *nulls)
 {
-	int			n = 0;
+	int			n = state->nkeys;
 
-	for (int i = 0; i < state->nkeys; i++, n++)
-	{
-		values[n] = sa_group_keys(state, group)[i];
-		nulls[n] = sa_group_nulls(state, group)[i];
-	}
-	if (state->query->windowed)
+	sa_state_key_values(state, group, values, nulls);
+	if (state->query->windowed && !state->sessions)
 	{
 		values[n] = TimestampTzGetDatum(window->start);
 		nulls[n++] = false;
@@ -679,7 +738,7 @@ sa_state_closing(SaState *state, TimestampTz watermark)
 {
 	List	   *result = NIL;
 
-	if (!state->query->windowed)
+	if (!state->query->windowed || state->sessions)
 		return NIL;
 	for (uint32 i = 0; i < state->nslots; i++)
 		for (SaWindow *window = state->windows[i]; window; window = window->next)
@@ -841,6 +900,23 @@ put_out(SaState *state, SaWindow *window, bool (*leaves) (SaState *state, SaGrou
 	return n;
 }
 
+/* The same groups from the last to the first: so sessions find their places at once. */
+static SaGroup *
+turn_round(SaGroup *group)
+{
+	SaGroup    *turned = NULL;
+
+	while (group)
+	{
+		SaGroup    *next = group->next;
+
+		group->next = turned;
+		turned = group;
+		group = next;
+	}
+	return turned;
+}
+
 /* The hot groups into new memory, without what others have left in the old one. */
 static void
 move_groups(SaState *state, SaWindow *window)
@@ -851,8 +927,9 @@ move_groups(SaState *state, SaWindow *window)
 
 	window->hot = AllocSetContextCreate(window->cxt, "stream_agg groups", ALLOCSET_SMALL_SIZES);
 	start_hot(window);
+	sa_session_forget_ends(state);
 	for (uint32 i = 0; i < nbuckets; i++)
-		for (SaGroup *group = buckets[i]; group; group = group->next)
+		for (SaGroup *group = turn_round(buckets[i]); group; group = group->next)
 		{
 			SaGroup    *copy = sa_state_make_group(state, &window->arena, sa_group_keys(state, group),
 												   sa_group_nulls(state, group));
@@ -863,7 +940,7 @@ move_groups(SaState *state, SaWindow *window)
 			copy->result_tid = group->result_tid;
 			copy->unsaved = group->unsaved;
 			restore_states(state, window, copy, sa_group_states(group));
-			add_group(window, copy);
+			sa_state_add(state, window, copy);
 		}
 	MemoryContextDelete(old);
 }
@@ -902,8 +979,14 @@ undo(SaState *state, SaTouched *entry)
 	group->result_tid = entry->result_tid;
 	group->unsaved = entry->unsaved;
 	group->touched = entry->changed && !entry->fresh && entry->undo == NULL;
-	if (entry->fresh)
-		remove_group(entry->window, group);
+	if (group->gone)
+	{
+		group->gone = entry->fresh;
+		if (!entry->fresh)
+			sa_state_add(state, entry->window, group);
+	}
+	else if (entry->fresh)
+		sa_state_remove(entry->window, group);
 	else if (entry->undo)
 	{
 		restore_states(state, entry->window, group, entry->undo);
@@ -921,6 +1004,7 @@ sa_state_abort(SaState *state)
 		return;
 	}
 	sa_state_log_undo_moves(state);
+	sa_session_forget_ends(state);
 	for (int i = 0; i < state->ntouched; i++)
 		undo(state, &state->touched[i]);
 	end_batch(state);
@@ -1010,6 +1094,14 @@ sa_state_hot_windows(SaState *state, int *count)
 	return windows;
 }
 
+/* Sessions that are gone have left their memory in a window that stays. */
+static void
+leave_gone_behind(SaState *state, SaWindow *window, void *arg)
+{
+	if (window->leaked > Max(window->ngroups, MIN_LEAKED))
+		move_groups(state, window);
+}
+
 /* First groups that the last batch has not touched go, the coldest windows first, then any. */
 void
 sa_state_make_room(SaState *state)
@@ -1019,6 +1111,8 @@ sa_state_make_room(SaState *state)
 	int			n;
 
 	Assert(state->ntouched == 0);
+	if (state->sessions)
+		sa_state_each_window(state, leave_gone_behind, NULL);
 	if (excess == 0)
 		return;
 	windows = sa_state_hot_windows(state, &n);
@@ -1045,12 +1139,14 @@ sa_state_size(SaState *state, SaStateSize *size)
 				continue;
 			groups = sa_state_window_size(window);
 			size->groups += groups;
-			size->windows++;
-			size->largest = Max(size->largest, groups);
+			size->windows += state->sessions ? groups : 1;
+			size->largest = Max(size->largest, state->sessions ? Min(groups, 1) : groups);
 			if (window->end != SA_NO_WINDOW_END && (TIMESTAMP_IS_NOBEGIN(size->oldest) || window->end < size->oldest))
 				size->oldest = window->end;
 			size->first_birth = Min(size->first_birth, window->birth);
 			size->last_birth = Max(size->last_birth, window->birth);
 		}
+	if (state->sessions)
+		size->oldest = sa_session_first_end(state);
 	size->bytes = MemoryContextMemAllocated(state->windows_cxt, true);
 }

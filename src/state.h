@@ -19,6 +19,7 @@ typedef struct SaGroup
 	ItemPointerData result_tid; /* row of the result table; invalid: none */
 	bool		touched;		/* in this batch */
 	bool		unsaved;		/* its places do not hold its newest state */
+	bool		gone;			/* a session that is part of another one now, or closed: in this batch, or for good */
 } SaGroup;
 
 #define SA_NO_WINDOW_START INT64CONST(0)	/* of the one window of views without windows */
@@ -62,7 +63,7 @@ extern bool sa_state_needs_log(SaQuery *query, SaOutputMode mode);
 extern void sa_state_set_query(SaState *state, SaQuery *query);
 extern bool sa_state_keeps_shape(const SaState *state);
 
-/* The window and group of a row from below; groups come into being here. */
+/* The window and group of a row from below; groups come into being here.  All sessions are groups of one window. */
 extern SaWindow *sa_state_window(SaState *state, int64 start, int64 end);
 extern SaGroup *sa_state_group(SaState *state, SaWindow *window, uint32 hash, const Datum *row, const bool *nulls);
 
@@ -78,6 +79,7 @@ extern void sa_state_advance(SaState *state, SaWindow *window, SaGroup *group, c
 /* Groups touched in this batch; and a group's row (keys, window, final values) until the current context is reset. */
 extern SaTouched *sa_state_touched(SaState *state, int *count);
 extern void sa_state_values(SaState *state, SaWindow *window, SaGroup *group, Datum *values, bool *nulls);
+extern void sa_state_key_values(SaState *state, const SaGroup *group, Datum *values, bool *nulls);	/* the keys alone */
 
 extern void sa_state_sort(SaState *state, SaTouched **groups, int n);	/* by window, then by bytes of keys */
 
@@ -86,6 +88,9 @@ typedef void (*SaGroupsCallback) (SaTouched *groups, int n, void *arg);
 extern List *sa_state_closing(SaState *state, TimestampTz watermark);
 extern void sa_state_emit(SaState *state, SaWindow *window, SaGroupsCallback fn, void *arg);
 extern void sa_state_forget(SaState *state, SaWindow *window);
+
+/* Sessions that the watermark closes are emitted, with a callback, and forgotten. */
+extern void sa_state_close_sessions(SaState *state, TimestampTz watermark, SaGroupsCallback fn, void *arg);
 
 /* Write the changed groups to the log, unlogged those that memory has no room for; delete that of forgotten windows. */
 extern void sa_state_write(SaState *state);

@@ -13,6 +13,7 @@
 #include "utils/typcache.h"
 
 #include "state_key.h"
+#include "state_session.h"
 
 typedef enum KeyKind
 {
@@ -58,10 +59,12 @@ init_key(SaKeyInfo *info, const SaKey *key, MemoryContext cxt)
 SaKeyInfo *
 sa_state_key_create(const SaQuery *query)
 {
-	SaKeyInfo  *keys = MemoryContextAllocZero(query->cxt, sizeof(SaKeyInfo) * (query->nkeys + 1));
+	SaKeyInfo  *keys = MemoryContextAllocZero(query->cxt, sizeof(SaKeyInfo) * (query->nkeys + 2));
 
 	for (int i = 0; i < query->nkeys; i++)
 		init_key(&keys[i], &query->keys[i], query->cxt);
+	for (int i = 0; i < 2; i++)	/* start and end of a session */
+		keys[query->nkeys + i] = (SaKeyInfo) {.kind = KEY_IMAGE, .byval = true, .len = sizeof(int64)};
 	return keys;
 }
 
@@ -90,7 +93,7 @@ sa_state_hash_keys(SaState *state, const Datum *keys, const bool *nulls)
 {
 	uint32		hash = 0x9e3779b9;
 
-	for (int i = 0; i < state->nkeys; i++)
+	for (int i = 0; i < state->nhashed; i++)
 		hash = hash_combine(hash, nulls[i] ? 0 : hash_key(&state->keys[i], keys[i]));
 	return hash;
 }
@@ -116,14 +119,14 @@ equal_key(SaKeyInfo *info, Datum a, Datum b)
 	}
 }
 
-/* NULLs group together, as in SQL. */
-bool
-sa_state_equal_keys(SaState *state, const SaGroup *group, const Datum *keys, const bool *nulls)
+/* Are the first n keys equal?  NULLs group together, as in SQL. */
+static inline bool
+equal_first(SaState *state, const SaGroup *group, const Datum *keys, const bool *nulls, int n)
 {
 	const Datum *own = sa_group_keys(state, group);
 	const bool *own_nulls = sa_group_nulls(state, group);
 
-	for (int i = 0; i < state->nkeys; i++)
+	for (int i = 0; i < n; i++)
 	{
 		if (own_nulls[i] != nulls[i])
 			return false;
@@ -131,6 +134,18 @@ sa_state_equal_keys(SaState *state, const SaGroup *group, const Datum *keys, con
 			return false;
 	}
 	return true;
+}
+
+bool
+sa_state_equal_keys(SaState *state, const SaGroup *group, const Datum *keys, const bool *nulls)
+{
+	return equal_first(state, group, keys, nulls, state->nkeys);
+}
+
+bool
+sa_state_equal_hashed(SaState *state, const SaGroup *group, const Datum *keys, const bool *nulls)
+{
+	return equal_first(state, group, keys, nulls, state->nhashed);
 }
 
 static Datum
@@ -226,7 +241,7 @@ compare_keys(SaState *state, const SaGroup *a, const SaGroup *b)
 /* A group with the beginning of what it is sorted by, at hand: most groups are not looked at again. */
 typedef struct Ordered
 {
-	int64		end;			/* of its window */
+	int64		end;			/* of its window; or a session's start */
 	uint64		prefix;			/* of its first key */
 	SaTouched  *group;
 } Ordered;
@@ -288,7 +303,7 @@ sa_state_sort(SaState *state, SaTouched **groups, int n)
 	{
 		if (i + PREFETCH_AHEAD < n)
 			sa_state_prefetch_group(groups[i + PREFETCH_AHEAD]->group);
-		ordered[i].end = groups[i]->window->end;
+		ordered[i].end = state->sessions ? sa_session_start(state, groups[i]->group) : groups[i]->window->end;
 		ordered[i].prefix = key_prefix(state, groups[i]->group);
 		ordered[i].group = groups[i];
 	}

@@ -19,6 +19,8 @@ extern SaKeyInfo *sa_state_key_create(const SaQuery *query);
 
 /* NULLs are equal to each other, as in GROUP BY. */
 extern uint32 sa_state_hash_keys(SaState *state, const Datum *keys, const bool *nulls);
+/* Alike but for start and end, which are no part of the hash? */
+extern bool sa_state_equal_hashed(SaState *state, const SaGroup *group, const Datum *keys, const bool *nulls);
 extern bool sa_state_equal_keys(SaState *state, const SaGroup *group, const Datum *keys, const bool *nulls);
 
 /*

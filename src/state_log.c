@@ -409,7 +409,7 @@ write_touched(SaState *state, LogWriter *writer)
 	{
 		SaTouched  *entry = &state->touched[i];
 
-		if (entry->window->forgotten || (state->unlogging && entry->changed && entry->window->spill != SPILL_ALL))
+		if (entry->window->forgotten || entry->group->gone || (state->unlogging && entry->changed && entry->window->spill != SPILL_ALL))
 			continue;
 		CHECK_FOR_INTERRUPTS();
 		write_group(state, writer, entry->window, entry->group);

@@ -47,6 +47,7 @@ struct SaWindow
 };
 
 typedef struct SaKeyInfo SaKeyInfo;
+typedef struct SaSessionEnds SaSessionEnds;
 
 struct SaState
 {
@@ -65,7 +66,10 @@ struct SaState
 	bool		lenient;		/* rows of the result may have lost their groups */
 	bool		unlogged;		/* as committed */
 	bool		unlogging;		/* in this batch */
+	bool		sessions;		/* their starts and ends are the last two keys, in microseconds */
+	SaSessionEnds *ends;		/* in windows_cxt; NULL: to be made anew */
 	int			nkeys;
+	int			nhashed;		/* the first so many: without starts and ends */
 	SaKeyInfo  *keys;
 	SaCodec    *codecs;			/* of the keys */
 	int			naggs;
@@ -101,8 +105,12 @@ extern void sa_state_commit_window(SaState *state, SaWindow *window, void *arg);
 
 /* The group with these keys, which comes into being where it is not there; its states are started. */
 extern SaGroup *sa_state_find(SaState *state, SaWindow *window, uint32 hash, Datum *keys, bool *nulls, bool *found);
+extern void sa_state_add(SaState *state, SaWindow *window, SaGroup *group);
+extern void sa_state_remove(SaWindow *window, SaGroup *group);
 extern SaGroup *sa_state_make_group(SaState *state, SaArena *arena, Datum *keys, bool *nulls);
+extern SaGroup *sa_state_create_group(SaState *state, SaWindow *window, uint32 hash, Datum *keys, bool *nulls);
 extern void sa_state_touch(SaState *state, SaWindow *window, SaGroup *group, bool fresh, bool changed);
+extern void sa_state_revive_all(SaState *state, SaWindow *window, void *arg);	/* that are cold */
 
 extern int64 sa_state_excess(SaState *state);	/* bytes to be freed, 0 below the limit */
 extern SaWindow **sa_state_hot_windows(SaState *state, int *count);	/* the coldest first */

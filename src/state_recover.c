@@ -31,6 +31,7 @@
 #include "compat.h"
 #include "state_key.h"
 #include "state_recover.h"
+#include "state_session.h"
 #include "watermark.h"
 
 #define BLOCK_ROWS 64			/* taken to their groups together */
@@ -46,7 +47,10 @@ recover_entry(SaState *state, SaWindow *window, SaLogReader *reader, uint32 hash
 	bool		found;
 
 	sa_state_log_keys(state, reader, state->row_keys, state->row_nulls);
-	group = sa_state_find(state, window, hash, state->row_keys, state->row_nulls, &found);
+	if (state->sessions)
+		group = sa_session_recover(state, window, hash, state->row_keys, state->row_nulls);
+	else
+		group = sa_state_find(state, window, hash, state->row_keys, state->row_nulls, &found);
 	sa_state_log_states(state, reader, window->hot, group);
 	group->place = reader->place;
 }
@@ -156,7 +160,7 @@ recover_log(SaState *state, int log)
 /* --- the result table --- */
 
 /*
- * Rows of the result: the ctid, window, keys, and the values that are states.  They come in blocks, so that the groups'
+ * Rows of the result: the ctid, window, keys (of which those of sessions are the last), and the values that are states.  They come in blocks, so that the groups'
  * memory can be asked for before it is needed.
  */
 typedef struct ResultRows
@@ -175,7 +179,7 @@ typedef struct ResultRows
 static int
 first_key(const SaState *state)
 {
-	return state->query->windowed ? 3 : 1;
+	return state->query->windowed && !state->sessions ? 3 : 1;
 }
 
 static void
@@ -217,7 +221,7 @@ recover_rows(ResultRows *rows)
 static SaWindow *
 window_of(SaState *state, const Datum *values)
 {
-	if (!state->query->windowed)
+	if (!state->query->windowed || state->sessions)
 		return sa_state_window(state, SA_NO_WINDOW_START, SA_NO_WINDOW_END);
 	return sa_state_window(state, DatumGetInt64(values[1]), DatumGetInt64(values[2]));
 }
@@ -271,7 +275,7 @@ time_parameters(const Datum *times, int ntimes, Oid type)
 static void
 read_rows(SaState *state, const char *sql, int ntimes, const Datum *times)
 {
-	Oid			type = ntimes > 0 ? TupleDescAttr(state->query->group_desc, state->nkeys)->atttypid : InvalidOid;
+	Oid			type = ntimes > 0 ? TupleDescAttr(state->query->group_desc, state->query->nkeys)->atttypid : InvalidOid;
 	Oid			types[2] = {type, type};
 	SPIPlanPtr	plan = SPI_prepare(sql, ntimes, types);
 	SPIExecuteOptions options = {.params = time_parameters(times, ntimes, type), .read_only = true};
@@ -314,7 +318,7 @@ append_condition(SaState *state, StringInfo sql, TimestampTz floor, Datum *times
 	if (query->end_result)
 	{
 		times[(*ntimes)++] = TimestampTzGetDatum(floor);
-		appendStringInfo(sql, " AND %s > $%d", result_column(state, query->end_result), *ntimes);
+		appendStringInfo(sql, " AND %s %s $%d", result_column(state, query->end_result), state->sessions ? ">=" : ">", *ntimes);
 	}
 	else if (query->window_size == 0)
 		appendStringInfo(sql, " AND %s > " INT64_FORMAT, sa_query_bound(query, state->result, true), floor);
@@ -326,6 +330,14 @@ append_condition(SaState *state, StringInfo sql, TimestampTz floor, Datum *times
 }
 
 static void
+append_window(SaState *state, StringInfo sql)
+{
+	if (state->query->windowed)
+		appendStringInfo(sql, ", %s, %s", sa_query_bound(state->query, state->result, false),
+						 sa_query_bound(state->query, state->result, true));
+}
+
+static void
 recover_result(SaState *state, TimestampTz floor)
 {
 	StringInfoData sql;
@@ -334,11 +346,12 @@ recover_result(SaState *state, TimestampTz floor)
 
 	initStringInfo(&sql);
 	appendStringInfoString(&sql, "SELECT ctid");
-	if (state->query->windowed)
-		appendStringInfo(&sql, ", %s, %s", sa_query_bound(state->query, state->result, false),
-						 sa_query_bound(state->query, state->result, true));
-	for (int i = 0; i < state->nkeys; i++)
+	if (!state->sessions)
+		append_window(state, &sql);
+	for (int i = 0; i < state->query->nkeys; i++)
 		appendStringInfo(&sql, ", %s", result_column(state, state->query->keys[i].result));
+	if (state->sessions)
+		append_window(state, &sql);
 	for (int i = 0; i < state->naggs; i++)
 		if (state->in_result[i])
 			appendStringInfo(&sql, ", %s", result_column(state, state->query->aggs[i].result));
@@ -430,6 +443,8 @@ recover(SaState *state, TimestampTz floor, int nlogs)
 	if (state->needs_log)
 		for (int i = 0; i < nlogs; i++)
 			recover_log(state, i);
+	if (state->sessions)
+		sa_state_each_window(state, sa_session_drop_closed, &floor);
 	if (state->mode != SA_APPEND)
 		recover_result(state, floor);
 	sa_state_each_window(state, check_recovered, &floor);
@@ -449,6 +464,8 @@ sa_state_begin(SaState *state, TimestampTz floor, bool unlogged)
 	}
 	if (!valid)
 		recover(state, floor, 1);
+	else if (state->sessions)
+		sa_state_each_window(state, sa_state_revive_all, NULL);
 	state->unlogging = unlogged;
 	state->batch++;
 	return true;
@@ -587,8 +604,10 @@ adopt_group(SaState *state, Adoption *adoption, SaWindow *old_window, SaWindow *
 
 	for (int i = 0; i < state->nkeys; i++)
 	{
-		state->row_keys[i] = sa_group_keys(from, old)[adoption->keys[i]];
-		state->row_nulls[i] = sa_group_nulls(from, old)[adoption->keys[i]];
+		int			key = i < state->query->nkeys ? adoption->keys[i] : i;	/* or the start and end of a session */
+
+		state->row_keys[i] = sa_group_keys(from, old)[key];
+		state->row_nulls[i] = sa_group_nulls(from, old)[key];
 	}
 	group = sa_state_find(state, window, sa_state_hash_keys(state, state->row_keys, state->row_nulls), state->row_keys,
 						  state->row_nulls, &found);

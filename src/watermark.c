@@ -42,3 +42,19 @@ sa_watermark_closes(TimestampTz window_end, TimestampTz watermark)
 {
 	return window_end <= watermark;
 }
+
+bool
+sa_watermark_is_late_for_session(TimestampTz time, int64 allowed_lateness, TimestampTz bound)
+{
+	TimestampTz forgotten;
+
+	if (pg_add_s64_overflow(time, allowed_lateness, &forgotten))
+		return false;
+	return forgotten < bound;
+}
+
+bool
+sa_watermark_closes_session(TimestampTz session_end, TimestampTz watermark)
+{
+	return session_end < watermark;
+}

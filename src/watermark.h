@@ -22,4 +22,11 @@ extern bool sa_watermark_is_late(TimestampTz window_end, int64 allowed_lateness,
 /* A window closes when the watermark passes its end. */
 extern bool sa_watermark_closes(TimestampTz window_end, TimestampTz watermark);
 
+/*
+ * Sessions, which an event may still join that is exactly at their end: it is judged by its own time, whatever sessions
+ * there are, and a session closes when the watermark is behind its end.
+ */
+extern bool sa_watermark_is_late_for_session(TimestampTz time, int64 allowed_lateness, TimestampTz bound);
+extern bool sa_watermark_closes_session(TimestampTz session_end, TimestampTz watermark);
+
 #endif							/* SA_WATERMARK_H */

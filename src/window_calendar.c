@@ -182,6 +182,24 @@ sa_calendar_span(const Interval *interval, const char *what, pg_tz *zone)
 	return span;
 }
 
+int64
+sa_calendar_gap(const Interval *interval)
+{
+	int64		gap;
+
+	if (sa_interval_is_infinite(interval))
+		sa_window_out_of_range();
+	if (interval->month != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("gap of a session cannot have months"),
+				 errdetail("Months are of different lengths."),
+				 errhint("Use weeks, days, hours, minutes and seconds.")));
+	if (pg_mul_s64_overflow(interval->day, USECS_PER_DAY, &gap) || pg_add_s64_overflow(gap, interval->time, &gap))
+		sa_window_out_of_range();
+	return gap;
+}
+
 bool
 sa_calendar_is_constant(const SaSpan *span, pg_tz *zone)
 {

@@ -64,6 +64,8 @@ extern int64 sa_calendar_count(const SaSpan *size, const SaSpan *slide);
 
 /* Errors unless there can be windows of these spans. */
 extern void sa_calendar_check_hop(const SaSpan *size, const SaSpan *slide);
+/* The gap of a session in microseconds, which may be zero and less; complains of months. */
+extern int64 sa_calendar_gap(const Interval *interval);
 extern void sa_calendar_check_cumulate(const SaSpan *step, const SaSpan *size);
 
 #endif							/* SA_WINDOW_CALENDAR_H */

@@ -29,7 +29,7 @@ typedef struct Shape
 {
 	const char *name;
 	SaWindowKind kind;
-	int			size;			/* or the unit */
+	int			size;			/* or the unit, or the gap */
 	int			slide;			/* or the step */
 	int			origin;
 	int			zone;			/* if there are so many */
@@ -42,7 +42,8 @@ static const Shape shapes[] = {
 	{"tumble_without_zone", SA_TUMBLE, 1, -1, 2, 3},
 	{"hop_without_zone", SA_HOP, 1, 2, 3, 4},
 	{"date_bin", SA_TUMBLE, 1, -1, 2, 3},
-	{"date_trunc", SA_TRUNC, 1, -1, -1, 2}
+	{"date_trunc", SA_TRUNC, 1, -1, -1, 2},
+	{"session", SA_SESSION, 1, -1, -1, -1}
 };
 
 /* Arguments as far as they are constant. */
@@ -224,6 +225,23 @@ read_arguments(const FuncExpr *call, Arguments *arguments)
 	arguments->origin_known = read_origin(call, shape, arguments);
 }
 
+static void
+check_gap(const FuncExpr *call, ParseState *pstate)
+{
+	Const	   *gap = constant_argument(call, shape_of(call)->size);
+	ParseCallbackState callback;
+
+	if (gap == NULL)
+		return;
+	setup_parser_errposition_callback(&callback, pstate, exprLocation((const Node *) call));
+	if (gap->constisnull || sa_calendar_gap(DatumGetIntervalP(gap->constvalue)) <= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("gap of a session must be greater than zero"),
+				 errhint("Give an interval such as '5 minutes'.")));
+	cancel_parser_errposition_callback(&callback);
+}
+
 void
 sa_window_call_check(const FuncExpr *call, ParseState *pstate)
 {
@@ -231,6 +249,11 @@ sa_window_call_check(const FuncExpr *call, ParseState *pstate)
 	Arguments	arguments;
 	ParseCallbackState callback;
 
+	if (shape->kind == SA_SESSION)
+	{
+		check_gap(call, pstate);
+		return;
+	}
 	if (is_null_argument(call, shape->size) || is_null_argument(call, shape->slide))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
@@ -255,6 +278,8 @@ sa_window_call_measure(const FuncExpr *call, SaWindowMeasures *measures)
 	bool		computable;
 
 	memset(measures, 0, sizeof(*measures));
+	if (kind == SA_SESSION)
+		return;
 	read_arguments(call, &arguments);
 	if (arguments.size_known)
 	{
@@ -341,6 +366,8 @@ sa_window_call_bound(const FuncExpr *call, bool end)
 		return call_bound(end ? "window_end" : "window_start", sa_window_call_type(call), plain_arguments(call));
 	if (kind == SA_TRUNC)
 		return call_bound(end ? "trunc_end" : "trunc_start", sa_window_call_type(call), plain_arguments(call));
+	if (kind == SA_SESSION)
+		return end ? call_bound("session_end", sa_window_call_type(call), plain_arguments(call)) : linitial(plain_arguments(call));
 	return NULL;
 }
 

@@ -14,7 +14,8 @@ typedef enum SaWindowKind
 	SA_TUMBLE,
 	SA_HOP,
 	SA_CUMULATE,
-	SA_TRUNC
+	SA_TRUNC,
+	SA_SESSION
 } SaWindowKind;
 
 /* What holds for all windows of a call. */
@@ -54,7 +55,10 @@ extern Oid	sa_window_call_type(const FuncExpr *call);
 extern void sa_window_call_check(const FuncExpr *call, ParseState *pstate);
 extern void sa_window_call_measure(const FuncExpr *call, SaWindowMeasures *measures);
 
-/* Start or end of the one window, as an expression of the event; NULL: there may be several windows. */
+/*
+ * Start or end of the one window, as an expression of the event; NULL: there may be several windows.  For a session they
+ * are those of the event alone, and the end is NULL where it belongs to none.
+ */
 extern Expr *sa_window_call_bound(const FuncExpr *call, bool end);
 
 /* The end (or start) of the window that starts (or ends) at a time, where that decides it. */

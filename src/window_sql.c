@@ -23,6 +23,7 @@ PG_FUNCTION_INFO_V1(sa_hop_count);
 PG_FUNCTION_INFO_V1(sa_cumulate_ends);
 PG_FUNCTION_INFO_V1(sa_trunc_start);
 PG_FUNCTION_INFO_V1(sa_trunc_end);
+PG_FUNCTION_INFO_V1(sa_session_end);
 
 /* What an expression has looked up. */
 typedef struct Memory
@@ -358,4 +359,22 @@ sa_trunc_end(PG_FUNCTION_ARGS)
 	if (window == NULL)
 		PG_RETURN_NULL();
 	PG_RETURN_TIMESTAMP(window->end);
+}
+
+/* --- session --- */
+
+/* session_end(ts, gap): when a session ends if no other event comes; NULL: the gap is not greater than zero. */
+Datum
+sa_session_end(PG_FUNCTION_ARGS)
+{
+	int64		gap;
+	int64		end;
+
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
+		PG_RETURN_NULL();
+	gap = sa_calendar_gap(PG_GETARG_INTERVAL_P(1));
+	if (gap <= 0)
+		PG_RETURN_NULL();
+	end = sa_window_end_of(time_argument(fcinfo, 0), gap);
+	PG_RETURN_TIMESTAMP(end);
 }

@@ -61,7 +61,7 @@ CREATE FUNCTION note_change() RETURNS trigger LANGUAGE plpgsql AS
 $$BEGIN INSERT INTO public.changes VALUES (TG_TABLE_NAME, TG_OP); RETURN NULL; END$$;
 CREATE AGGREGATE append_id(bigint) (sfunc = array_append, stype = bigint[], initcond = '{}');
 CREATE AGGREGATE append_text(text) (sfunc = array_append, stype = text[], initcond = '{}');
-CREATE AGGREGATE narrow_sum(int) (sfunc = int4pl, stype = int);
+CREATE AGGREGATE narrow_sum(int) (sfunc = int4pl, stype = int, combinefunc = int4pl);
 CREATE FUNCTION first_arg(text, text) RETURNS text LANGUAGE sql IMMUTABLE STRICT AS 'SELECT $1';
 CREATE AGGREGATE first_text(text) (sfunc = first_arg, stype = text);
 CREATE FUNCTION last_arg(text, text) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT coalesce($2, $1)';
@@ -69,7 +69,8 @@ CREATE AGGREGATE last_text(text) (sfunc = last_arg, stype = text);
 CREATE FUNCTION mean_step(numeric[], numeric) RETURNS numeric[] LANGUAGE plpgsql IMMUTABLE AS
 $$BEGIN RETURN ARRAY[$1[1] + coalesce($2, 0), $1[2] + 1]; END$$;
 CREATE FUNCTION mean_end(numeric[]) RETURNS numeric LANGUAGE sql IMMUTABLE AS 'SELECT $1[1] / NULLIF($1[2], 0)';
-CREATE AGGREGATE my_mean(numeric) (sfunc = mean_step, finalfunc = mean_end, stype = numeric[], initcond = '{0,0}');
+CREATE FUNCTION mean_both(numeric[], numeric[]) RETURNS numeric[] LANGUAGE sql IMMUTABLE AS 'SELECT ARRAY[$1[1] + $2[1], $1[2] + $2[2]]';
+CREATE AGGREGATE my_mean(numeric) (sfunc = mean_step, finalfunc = mean_end, stype = numeric[], initcond = '{0,0}', combinefunc = mean_both);
 SQL
 }
 
@@ -298,9 +299,26 @@ sub expression_window
 	return \%window;
 }
 
+# What an event alone has of its session; what sessions it makes with others is told in check(), gaps and islands.
+my $session_share = $ENV{SA_SESSIONS} // 0.2;
+
+sub session_window
+{
+	my $gap = pick(("interval '10 minutes'") x 2, "interval '1 minute'", "interval '1 hour'", "interval '3 seconds'", "interval '1 day'",
+		"CASE k WHEN 1 THEN interval '2 hours' WHEN 2 THEN interval '0' ELSE interval '5 minutes' END",
+		"v * interval '1 minute'");
+	return {
+		session => 1,
+		call => "session(ts, $gap)",
+		rows => "(SELECT ts AS own_start, ts + $gap AS own_end WHERE $gap > interval '0') w",
+		bounds => ['both']
+	};
+}
+
 sub make_window
 {
 	my ($type) = @_;
+	return session_window() if chance($session_share);
 	my $kind = rand();
 	return tumble_window($type) if $kind < 0.3;
 	return hop_window($type) if $kind < 0.55;
@@ -356,7 +374,8 @@ sub add_aggregation
 	@keys = ('label') if $view->{join} && $view->{join} =~ /dim_one/ && chance(0.3);
 	# The planner may join in an order that is not that of the events.
 	my $joins = $view->{join} || ($view->{where} && $view->{where} =~ /SELECT/);
-	my @aggs = some(1, 5, $joins ? grep { !/\{O\}/ } @aggs : @aggs);
+	# And sessions that meet have been folded apart.
+	my @aggs = some(1, 5, $joins || ($view->{window} && $view->{window}{session}) ? grep { !/\{O\}/ } @aggs : @aggs);
 	my $bounds = $windowed ? pick(@{ $view->{window}{bounds} // [ 'both', 'both', 'both', 'start', 'end' ] }) : 'none';
 	my @window = $bounds eq 'both' ? qw(window_start window_end) : $bounds eq 'none' ? () : ("window_$bounds");
 
@@ -366,6 +385,7 @@ sub add_aggregation
 	my $i = 0;
 	$view->{targets} = [ @keys, @window, map { "$_ AS a" . ++$i } @aggs ];
 	@{ $view->{targets} } = reverse @{ $view->{targets} } if chance(0.15);
+	$view->{keys} = \@exprs;
 	$view->{group} = [ chance(0.5) ? @exprs : @names, @window ];
 	$view->{having} = pick(@having) if chance(0.2);
 	return;
@@ -681,7 +701,7 @@ sub variant
 sub is_rebuildable
 {
 	my ($view) = @_;
-	return $view->{window} && defined $view->{delay} && $view->{mode} ne 'complete' && !$view->{join}
+	return $view->{window} && !$view->{window}{session} && defined $view->{delay} && $view->{mode} ne 'complete' && !$view->{join}
 	  && ($view->{where} // '') !~ /SELECT/;
 }
 
@@ -743,6 +763,8 @@ my @topic_queries = (
 		group => [ 'wide', 'window_start' ], window => { call => "hop(ts, '20 seconds', '5 seconds')" } },
 	{ mode => 'update', delay => '10 s', targets => [ 'part', 'window_start', 'window_end', 'append_id(id) AS ids', 'narrow_sum(v * 19000000) AS ns' ],
 		group => [ 'part', 'window_start', 'window_end' ], window => { call => "hop(ts, '20 seconds', '5 seconds')" } },
+	{ mode => 'append', delay => '10 s', targets => [ 'k', 'window_start', 'window_end', 'count(*) AS n', 'avg(v) AS v' ],
+		group => [ 'k', 'window_start', 'window_end' ], window => { session => 1, call => "session(ts, k * interval '100 ms')" } },
 	{ mode => 'update', targets => [ 'part', 'k', 'append_id(id) AS ids', 'sum(v / 7.0::float8) AS v' ], group => [ 'part', 'k' ],
 		where => '100 / v <> 3' },
 	{ mode => 'append', targets => [ 'id', 'ts', 'part', '100 / v AS w' ] });
@@ -793,6 +815,21 @@ sub checks_future
 	return ($seed->{max_future} // ($seed->{type} eq 'timestamp' ? 'infinity' : '')) ne 'infinity';
 }
 
+# Gaps and islands: the accepted events, each with the session that it makes with others of these keys.
+sub sessions
+{
+	my $keys = join(', ', @_);
+	return <<"SQL";
+
+marked AS (SELECT *, own_start > max(own_end) OVER (PARTITION BY $keys ORDER BY own_start, own_end
+	ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS begins FROM kept),
+numbered AS (SELECT *, count(*) FILTER (WHERE begins) OVER (PARTITION BY $keys ORDER BY own_start, own_end
+	ROWS UNBOUNDED PRECEDING) AS island FROM marked),
+sessions AS MATERIALIZED (SELECT *, min(own_start) OVER (PARTITION BY $keys, island) AS window_start,
+	max(own_end) OVER (PARTITION BY $keys, island) AS window_end FROM numbered),
+SQL
+}
+
 # One query per view, that returns a row when something is wrong: the view, rows missing from it, rows
 # too many, its counters and what they should be. Final: everything has been read. Else the view is
 # compared with the answer over what its position says that it has read (ordered seeds only).
@@ -814,10 +851,13 @@ sub check
 	$joined .= " $view->{join}" if $view->{join};
 	$joined .= ", LATERAL $view->{window}{rows}" if $view->{window};
 	$joined .= " WHERE $view->{where}" if $view->{where};
-	my $pair = $view->{window} ? '(id, window_start, window_end)' : 'id';
-	my $kept = $view->{window} && $view->{mode} ne 'complete' ? 'wm IS NULL OR window_end > wm' : 'true';
+	my $session = $view->{window} && $view->{window}{session};
+	my $pair = $session ? '(id, own_start, own_end)' : $view->{window} ? '(id, window_start, window_end)' : 'id';
+	my $kept = $view->{mode} eq 'complete' ? 'true' : $session ? 'wm IS NULL OR own_start >= wm' : $view->{window} ? 'wm IS NULL OR window_end > wm' : 'true';
+	my $groups = $session ? 'sessions' : 'kept';
 	my $closed = $view->{window} && $view->{mode} eq 'append'
-	  ? 'kept WHERE window_end <= (SELECT watermark FROM last)' : 'kept';
+	  ? "$groups WHERE window_end " . ($session ? '<' : '<=') . ' (SELECT watermark FROM last)' : $groups;
+	my $sessions = $session ? sessions('true', @{ $view->{keys} }) : '';
 	my $answer = body($view, $closed, 1);
 	my @counters = qw(read skipped tombstone malformed null_time future duplicate failed filtered late accepted late_windows);
 	my $counters = join(', ', map { qq("$_") } @counters);
@@ -848,7 +888,7 @@ timed AS MATERIALIZED (SELECT *, max(ts) OVER (ORDER BY ord ROWS BETWEEN UNBOUND
 last AS MATERIALIZED (SELECT max(ts) - $delay AS watermark FROM timed),
 ok AS MATERIALIZED (SELECT * FROM timed WHERE ($view->{fails}) IS NOT TRUE),
 below AS MATERIALIZED (SELECT * FROM $joined),
-kept AS MATERIALIZED (SELECT * FROM below WHERE $kept),
+kept AS MATERIALIZED (SELECT * FROM below WHERE $kept),$sessions
 answer AS MATERIALIZED ($answer),
 expected AS MATERIALIZED (SELECT count(*) AS "read", 0 AS skipped, 0 AS tombstone, 0 AS malformed,
 	count(*) FILTER (WHERE verdict = 'null_time') AS null_time, count(*) FILTER (WHERE verdict = 'future') AS future,

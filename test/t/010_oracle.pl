@@ -9,6 +9,7 @@
 #   SA_SEED=n     the first seed (default 1)
 #   SA_SEEDS=n    how many (default 160; 1 when SA_SEED is given)
 #   SA_ROUND=n    how many share a server's life (default 40)
+#   SA_SESSIONS=x the share of windows that are sessions (default 0.2)
 use strict;
 use warnings;
 

@@ -1,0 +1,169 @@
+--
+-- Sessions: windows that end when nothing has come for a while.
+--
+SET timezone = 'UTC';
+SET datestyle = 'ISO';
+SET client_min_messages = warning;
+
+-- By itself, session() gives what one event alone has of it.
+SELECT * FROM session('2024-01-01 12:00'::timestamptz, '5 s');
+SELECT * FROM session('2024-01-01 12:00'::timestamp, '1 day 1 s');
+SELECT * FROM session('2024-01-01'::date, '90 min');
+SELECT * FROM session('2024-03-30 12:00'::timestamptz AT TIME ZONE 'UTC', '1 day');
+SELECT count(*) FROM session(now(), '0'), session(now(), '-1 s') AS b;
+SELECT count(*) FROM session(NULL::timestamptz, '1 s');
+SELECT count(*) FROM session(now(), NULL);
+SELECT * FROM session(now(), '1 month');
+SELECT * FROM session('infinity'::timestamptz, '1 s');
+SELECT * FROM session('294276-12-31 23:59:59'::timestamptz, '1 day');
+
+-- What a view refuses.
+CREATE FOREIGN TABLE clicks (name text NOT NULL, at timestamptz NOT NULL, n int) SERVER stream_staged OPTIONS (event_time 'at', watermark '0 s', max_future 'infinity');
+CREATE MATERIALIZED VIEW bad WITH (stream_agg.continuous) AS
+	SELECT name, window_start, window_end, count(*) AS n FROM clicks, session(at, '1 month') GROUP BY name, window_start, window_end;
+CREATE MATERIALIZED VIEW bad WITH (stream_agg.continuous) AS
+	SELECT name, window_start, window_end, count(*) AS n FROM clicks, session(at, '0 s') GROUP BY name, window_start, window_end;
+CREATE MATERIALIZED VIEW bad WITH (stream_agg.continuous) AS
+	SELECT name, window_start, window_end, count(*) AS n FROM clicks, session(at, NULL) GROUP BY name, window_start, window_end;
+CREATE MATERIALIZED VIEW bad WITH (stream_agg.continuous) AS
+	SELECT name, window_start, count(*) AS n FROM clicks, session(at, '5 s') GROUP BY name, window_start, window_end;
+CREATE MATERIALIZED VIEW bad WITH (stream_agg.continuous) AS
+	SELECT name, window_start, window_end, count(*) AS n FROM clicks, session(at, '5 s') WHERE window_end > '2024-01-01'
+	GROUP BY name, window_start, window_end;
+CREATE MATERIALIZED VIEW bad WITH (stream_agg.continuous) AS
+	SELECT name, window_start, window_end, max(window_end) AS n FROM clicks, session(at, '5 s') GROUP BY name, window_start, window_end;
+CREATE MATERIALIZED VIEW bad WITH (stream_agg.continuous, stream_agg.state = 'unlogged') AS
+	SELECT name, window_start, window_end, avg(n) AS n FROM clicks, session(at, '5 s') GROUP BY name, window_start, window_end;
+CREATE MATERIALIZED VIEW bad WITH (stream_agg.continuous, stream_agg.output_mode = 'complete') AS
+	SELECT name, window_start, window_end, count(*) AS n FROM clicks, session(at, '5 s') GROUP BY name, window_start, window_end;
+CREATE AGGREGATE lonely(int) (SFUNC = int4pl, STYPE = int, INITCOND = '0');
+CREATE MATERIALIZED VIEW bad WITH (stream_agg.continuous) AS
+	SELECT name, window_start, window_end, lonely(n) AS n FROM clicks, session(at, '5 s') GROUP BY name, window_start, window_end;
+SELECT * FROM stream_agg.estimate_state($$SELECT name, window_start, window_end, count(*) AS n FROM clicks, session(at, '5 s') GROUP BY name, window_start, window_end$$);
+DROP FOREIGN TABLE clicks CASCADE;
+
+-- Two users.  Of the first, events six seconds apart are two sessions where the gap is five, and one where it is twenty.
+CREATE FOREIGN TABLE users (name text NOT NULL, at timestamptz NOT NULL, n int) SERVER stream_staged OPTIONS (event_time 'at', watermark '1 min', max_future 'infinity');
+CREATE MATERIALIZED VIEW by_user WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS
+	SELECT name, window_start, window_end, window_end - window_start AS lasted, count(*) AS n, sum(n) AS total, avg(n) AS mean
+	FROM users, session(at, CASE name WHEN 'user2' THEN interval '20 s' ELSE interval '5 s' END)
+	GROUP BY name, window_start, window_end;
+\d by_user
+INSERT INTO users VALUES ('user1', '2024-01-01 12:00:00', 1), ('user1', '2024-01-01 12:00:06', 2),
+	('user2', '2024-01-01 12:00:00', 3), ('user2', '2024-01-01 12:00:06', 4);
+CALL stream_agg.run('users');
+SELECT * FROM by_user ORDER BY name, window_start;
+-- Exactly one gap apart is one session; a late event bridges two, three become one; the row of the earliest stays, with what users added.
+ALTER TABLE by_user ADD number serial;
+INSERT INTO users VALUES ('user2', '2024-01-01 12:00:26', 5), ('user1', '2024-01-01 12:00:20', 6), ('user1', '2024-01-01 12:00:15.5', 7);
+CALL stream_agg.run('users');
+SELECT * FROM by_user ORDER BY name, window_start;
+INSERT INTO users VALUES ('user1', '2024-01-01 12:00:03', 8);
+CALL stream_agg.run('users');
+SELECT * FROM by_user ORDER BY name, window_start;
+INSERT INTO users VALUES ('user1', '2024-01-01 12:00:11', 9), ('user1', '2024-01-01 11:59:55', 10), ('user1', '2024-01-01 11:59:54.9', 11);
+CALL stream_agg.run('users');
+SELECT * FROM by_user ORDER BY name, window_start;
+-- All of it in one batch.
+CREATE MATERIALIZED VIEW at_once WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS
+	SELECT name, window_start, window_end, window_end - window_start AS lasted, count(*) AS n, sum(n) AS total, avg(n) AS mean
+	FROM users, session(at, CASE name WHEN 'user2' THEN interval '20 s' ELSE interval '5 s' END)
+	GROUP BY name, window_start, window_end;
+INSERT INTO users VALUES ('user3', '2024-01-01 12:00', 1);
+CALL stream_agg.run('users');
+SELECT * FROM at_once ORDER BY name, window_start;
+DROP FOREIGN TABLE users CASCADE;
+
+-- The gap is the row's: what reaches farthest counts.  A gap of nothing and less leaves the event out; one of a month is its fault.
+CREATE FOREIGN TABLE gaps (at timestamptz NOT NULL, gap interval) SERVER stream_staged OPTIONS (event_time 'at', watermark '1 day', max_future 'infinity');
+CREATE MATERIALIZED VIEW by_gap WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS
+	SELECT window_start, window_end, count(*) AS n FROM gaps, session(at, gap) GROUP BY window_start, window_end;
+INSERT INTO gaps VALUES ('2024-01-01 12:00', '1 h'), ('2024-01-01 12:10', '1 min'), ('2024-01-01 13:00', '0'),
+	('2024-01-01 13:00', '-5 s'), ('2024-01-01 13:00', NULL), ('2024-01-01 13:00', '1 month'), ('2024-01-01 13:00:01', '1 s');
+CALL stream_agg.run('gaps');
+SELECT * FROM by_gap ORDER BY window_start;
+INSERT INTO gaps VALUES ('2024-01-01 11:00', '3 h');
+CALL stream_agg.run('gaps');
+SELECT * FROM by_gap ORDER BY window_start;
+SELECT read, accepted, filtered, failed, late FROM stream_agg.views;
+SELECT reason, message FROM stream_agg.dead_letters;
+DROP FOREIGN TABLE gaps CASCADE;
+
+-- Gap 5: at 0, the watermark to 6, then 3: late, in one batch or in three.  At 5 it joins, for the watermark is not past it.
+CREATE FOREIGN TABLE late (name text, at timestamptz NOT NULL) SERVER stream_staged OPTIONS (event_time 'at', watermark '0 s', max_future 'infinity');
+CREATE MATERIALIZED VIEW changing WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS
+	SELECT name, window_start, window_end, count(*) AS n FROM late, session(at, '5 s') GROUP BY name, window_start, window_end;
+CREATE MATERIALIZED VIEW final WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.output_mode = 'append') AS
+	SELECT name, window_start, window_end, count(*) AS n FROM late, session(at, '5 s') GROUP BY name, window_start, window_end;
+CREATE MATERIALIZED VIEW one_batch WITH (stream_agg.continuous, stream_agg.trigger = '1 hour') AS
+	SELECT name, window_start, window_end, count(*) AS n FROM late, session(at, '5 s') GROUP BY name, window_start, window_end;
+SELECT stream_agg.pause('one_batch');
+INSERT INTO late VALUES ('a', '2024-01-01 00:00:00');
+CALL stream_agg.run('changing'); CALL stream_agg.run('final');
+INSERT INTO late VALUES ('other', '2024-01-01 00:00:05');
+CALL stream_agg.run('changing'); CALL stream_agg.run('final');
+INSERT INTO late VALUES ('a', '2024-01-01 00:00:05');
+CALL stream_agg.run('changing'); CALL stream_agg.run('final');
+SELECT * FROM changing ORDER BY 1, 2;
+SELECT * FROM final ORDER BY 1, 2;
+INSERT INTO late VALUES ('b', '2024-01-01 00:01:00');
+CALL stream_agg.run('changing'); CALL stream_agg.run('final');
+INSERT INTO late VALUES (NULL, '2024-01-01 00:01:06');
+CALL stream_agg.run('changing'); CALL stream_agg.run('final');
+INSERT INTO late VALUES ('b', '2024-01-01 00:01:03');
+CALL stream_agg.run('changing'); CALL stream_agg.run('final');
+INSERT INTO late VALUES (NULL, '2024-01-01 00:01:06'), ('b', '2024-01-01 00:01:05.999999');
+CALL stream_agg.run('changing'); CALL stream_agg.run('final');
+SELECT * FROM changing ORDER BY 1, 2;
+SELECT * FROM final ORDER BY 1, 2;
+SELECT stream_agg.resume('one_batch');
+CALL stream_agg.run('one_batch');
+SELECT * FROM one_batch ORDER BY 1, 2;
+SELECT view, read, accepted, late, late_windows, groups, windows, oldest_window_end FROM stream_agg.views ORDER BY view::text;
+DROP FOREIGN TABLE late CASCADE;
+
+-- Without a watermark nothing closes; HAVING; without a row to see before; stamps without a zone; before 1970.
+CREATE FOREIGN TABLE rest (at timestamp NOT NULL, n numeric) SERVER stream_staged OPTIONS (event_time 'at', max_future 'infinity');
+CREATE MATERIALIZED VIEW long WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS
+	SELECT window_start, window_end, count(*) AS n, stddev(n)::numeric(10, 3) AS deviation FROM rest, session(at, '100 ms')
+	GROUP BY window_start, window_end HAVING count(*) > 1;
+INSERT INTO rest VALUES ('1969-12-31 23:59:58.450', 1), ('2024-01-01', 2), ('1969-12-31 23:59:58.650', 3);
+CALL stream_agg.run('rest');
+SELECT * FROM long ORDER BY 1;
+INSERT INTO rest VALUES ('1969-12-31 23:59:58.550', 5);
+CALL stream_agg.run('rest');
+SELECT * FROM long ORDER BY 1;
+INSERT INTO rest VALUES ('2024-01-01 00:00:00.1', 4), ('infinity', 4);
+CALL stream_agg.run('rest');
+SELECT * FROM long ORDER BY 1;
+-- The state is read again when the table's file changes.
+VACUUM FULL long;
+INSERT INTO rest VALUES ('1969-12-31 23:59:58.350', 5), ('2023-12-31 23:59:59.9', 1);
+CALL stream_agg.run('rest');
+SELECT * FROM long ORDER BY 1;
+-- The definition may change, and its groups go on.
+ALTER MATERIALIZED VIEW long RENAME TO renamed;
+CREATE MATERIALIZED VIEW alone WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS
+	SELECT window_start, window_end, count(*) AS n FROM rest, session(at, '1 day') GROUP BY window_start, window_end;
+INSERT INTO rest VALUES ('2024-01-03', 1), ('2024-01-01', 1);
+CALL stream_agg.run('rest');
+SELECT * FROM alone ORDER BY 1;
+DO LANGUAGE stream_sql $$ALTER CONTINUOUS VIEW alone AS
+	SELECT window_start, window_end, count(*) AS n, sum(n) AS total FROM rest, session(at, '1 day') GROUP BY window_start, window_end$$;
+INSERT INTO rest VALUES ('2024-01-02', 1);
+CALL stream_agg.run('rest');
+SELECT * FROM alone ORDER BY 1;
+DROP FOREIGN TABLE rest CASCADE;
+
+-- The answer over a table, gaps and islands.
+CREATE TABLE events (name text, at timestamptz);
+INSERT INTO events VALUES ('a', '2024-01-01 12:00:00'), ('a', '2024-01-01 12:00:05'), ('a', '2024-01-01 12:00:11'), ('b', '2024-01-01 12:00:00');
+SELECT name, min(window_start) AS window_start, max(window_end) AS window_end, count(*) AS n
+FROM (SELECT *, count(*) FILTER (WHERE begins) OVER (PARTITION BY name ORDER BY window_start, window_end
+		ROWS UNBOUNDED PRECEDING) AS session
+	FROM (SELECT *, window_start > max(window_end) OVER (PARTITION BY name ORDER BY window_start, window_end
+			ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS begins
+		FROM events, session(at, '5 s')) AS marked) AS numbered
+GROUP BY name, session ORDER BY name, 2;
+DROP TABLE events;
+DROP AGGREGATE lonely(int);
