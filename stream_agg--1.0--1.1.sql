@@ -35,6 +35,9 @@ COMMENT ON LANGUAGE stream_sql IS 'statements such as CREATE STREAM, by DO LANGU
 -- Where the view began, for reset(); NULL: not known.  And dead letters taken in since.
 ALTER TABLE stream_agg.view_position ADD COLUMN start_position bigint, ADD COLUMN replayed bigint;
 
+-- Events accepted for windows that had closed (allowed_lateness), per window.
+ALTER TABLE stream_agg.view_position ADD COLUMN corrections bigint;
+
 -- The columns of a definition are found in the result table by their names, so they follow RENAME COLUMN.
 DO $$
 DECLARE
@@ -117,7 +120,7 @@ SELECT v.view, v.stream, pg_get_userbyid(c.relowner) AS owner,
 			JOIN (SELECT topic, partition, min(position) AS position FROM stream_agg.view_rebuild s WHERE s.view_id = v.id
 				GROUP BY 1, 2) b USING (topic, partition)
 		WHERE o.view_id = v.id) AS rebuild_distance,
-	p.replayed
+	p.replayed, p.corrections
 FROM stream_agg.view_config v
 	JOIN pg_class c ON c.oid = v.view
 	JOIN pg_database d ON d.datname = current_database()
@@ -127,7 +130,7 @@ FROM stream_agg.view_config v
 			sum(malformed)::bigint AS malformed, sum(null_time)::bigint AS null_time, sum(future)::bigint AS future,
 			sum(duplicate)::bigint AS duplicate, sum(failed)::bigint AS failed, sum(filtered)::bigint AS filtered,
 			sum(late)::bigint AS late, sum(accepted)::bigint AS accepted, sum(late_windows)::bigint AS late_windows,
-			sum(coalesce(replayed, 0))::bigint AS replayed
+			sum(coalesce(replayed, 0))::bigint AS replayed, coalesce(sum(corrections), 0)::bigint AS corrections
 		FROM stream_agg.view_position p WHERE p.view_id = v.id) p ON true
 	LEFT JOIN LATERAL stream_agg.state_now(v.view) n ON true
 	LEFT JOIN LATERAL (

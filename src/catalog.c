@@ -68,7 +68,8 @@ enum
 	Anum_pos_counters,			/* the first of SA_NCOUNTERS */
 	Anum_pos_start = Anum_pos_counters + SA_NCOUNTERS,
 	Anum_pos_replayed,
-	Natts_pos = Anum_pos_replayed,
+	Anum_pos_corrections,
+	Natts_pos = Anum_pos_corrections,
 	Natts_pos_1_0 = Anum_pos_start - 1	/* columns of version 1.0 */
 };
 
@@ -500,6 +501,8 @@ sa_catalog_positions(int view_id)
 		pos->replayed = nulls[Anum_pos_replayed - 1] ? 0 : DatumGetInt64(values[Anum_pos_replayed - 1]);
 		for (int i = 0; i < SA_NCOUNTERS; i++)
 			pos->counters[i] = DatumGetInt64(values[Anum_pos_counters - 1 + i]);
+		if (!nulls[Anum_pos_corrections - 1])
+			pos->corrections = DatumGetInt64(values[Anum_pos_corrections - 1]);
 		result = lappend(result, pos);
 	}
 	systable_endscan(scan);
@@ -532,6 +535,7 @@ sa_catalog_save_position(int view_id, const SaViewPosition *pos)
 	values[Anum_pos_replayed - 1] = Int64GetDatum(pos->replayed);
 	for (int i = 0; i < SA_NCOUNTERS; i++)
 		values[Anum_pos_counters - 1 + i] = Int64GetDatum(pos->counters[i]);
+	values[Anum_pos_corrections - 1] = Int64GetDatum(pos->corrections);
 	tuple = heap_form_tuple(RelationGetDescr(rel), values, nulls);
 	if (HeapTupleIsValid(old))
 		CatalogTupleUpdate(rel, &old->t_self, tuple);

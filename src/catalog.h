@@ -61,7 +61,9 @@ typedef struct SaViewPosition
 	TimestampTz watermark;		/* DT_NOBEGIN: not known yet */
 	int64		end;			/* where the view ends; PG_INT64_MAX: never */
 	int64		start;			/* where it began; -1: not known */
-	int64		counters[SA_NCOUNTERS], replayed;	/* dead letters taken in since */
+	int64		counters[SA_NCOUNTERS];
+	int64		replayed;		/* dead letters taken in since */
+	int64		corrections;	/* (event, window) pairs accepted after the window had closed */
 } SaViewPosition;
 
 /* Where a view with unlogged state stood: what it takes to read on from there as it was read then (rebuild.h). */

@@ -148,7 +148,7 @@ reset_positions(const SaViewConfig *config)
 		pos->position = Max(pos->start, 0);
 		pos->running_max = pos->watermark = DT_NOBEGIN;
 		memset(pos->counters, 0, sizeof(pos->counters));
-		pos->replayed = 0;
+		pos->replayed = pos->corrections = 0;
 		sa_catalog_save_position(config->id, pos);
 	}
 }

@@ -302,3 +302,11 @@ sa_cold_move(SaColdSearch *search, SaPlace place)
 	search->found.place = place;
 	put_entry(search->cold, found_at(search), &search->found);
 }
+
+void
+sa_cold_set_row(SaColdSearch *search, const ItemPointerData *row)
+{
+	Assert(search->cold->places && search->cold->rows);
+	search->found.row = *row;
+	put_entry(search->cold, found_at(search), &search->found);
+}

@@ -52,5 +52,6 @@ extern void sa_cold_walk(SaColdSearch *search, SaCold *cold);
 extern bool sa_cold_next_of_all(SaColdSearch *search);
 extern void sa_cold_remove(SaColdSearch *search);
 extern void sa_cold_move(SaColdSearch *search, SaPlace place);
+extern void sa_cold_set_row(SaColdSearch *search, const ItemPointerData *row);	/* invalid: none */
 
 #endif							/* SA_COLD_H */

@@ -265,7 +265,7 @@ advance_places(List *before, const SaBatch *batch, const SaTimekeeping *time, Sa
 
 List *
 sa_commit_advance(List *before, const SaBatch *batch, const uint8 *outcomes, const int64 *late_windows,
-				  const SaTimekeeping *time)
+				  const int64 *corrections, const SaTimekeeping *time)
 {
 	SaViewPosition **places;
 	List	   *after = advance_places(before, batch, time, &places);
@@ -278,7 +278,10 @@ sa_commit_advance(List *before, const SaBatch *batch, const uint8 *outcomes, con
 		pos->counters[SA_READ]++;
 	}
 	for (int i = 0; i < batch->npartitions; i++)
+	{
 		places[i]->counters[SA_LATE_WINDOWS] += late_windows[i];
+		places[i]->corrections += corrections[i];
+	}
 	return after;
 }
 
@@ -340,7 +343,8 @@ static bool
 same_place(const SaViewPosition *a, const SaViewPosition *b)
 {
 	return a->position == b->position && a->running_max == b->running_max && a->watermark == b->watermark &&
-		a->end == b->end && a->replayed == b->replayed && memcmp(a->counters, b->counters, sizeof(a->counters)) == 0;
+		a->end == b->end && a->replayed == b->replayed && a->corrections == b->corrections &&
+		memcmp(a->counters, b->counters, sizeof(a->counters)) == 0;
 }
 
 void

@@ -42,7 +42,7 @@ typedef struct SaTimekeeping
  * CurrentMemoryContext.
  */
 extern List *sa_commit_advance(List *before, const SaBatch *batch, const uint8 *outcomes, const int64 *late_windows,
-							   const SaTimekeeping *time);
+							   const int64 *corrections, const SaTimekeeping *time);
 
 /* The view's places after a batch of dead letters (DESIGN.md 6): what is accepted is counted, and nothing moves. */
 extern List *sa_commit_replay(List *before, const SaBatch *batch, const uint8 *outcomes);

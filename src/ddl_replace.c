@@ -37,6 +37,7 @@
 #include "result.h"
 #include "slot.h"
 #include "state_recover.h"
+#include "watermark.h"
 #include "window_call.h"
 #include "window_group.h"
 
@@ -324,7 +325,8 @@ load_groups(const Change *change)
 										InvalidOid, CurrentMemoryContext);
 
 	sa_state_hold(state);
-	(void) sa_state_begin(state, sa_commit_watermark(sa_catalog_positions(config->id)), false);
+	(void) sa_state_begin(state, sa_watermark_horizon(sa_commit_watermark(sa_catalog_positions(config->id)),
+													  change->options.allowed_lateness), false);
 	return state;
 }
 

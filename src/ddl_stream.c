@@ -149,7 +149,8 @@ needs_stream_options(const SaViewOptions *options)
 {
 	if (options->go_on && options->idle_timeout < 0)
 		return true;
-	return options->watermark == SA_NO_DELAY && (options->output_mode == SA_APPEND || options->unlogged || options->go_on);
+	return options->watermark == SA_NO_DELAY && (options->output_mode == SA_APPEND || options->unlogged || options->go_on ||
+												 options->allowed_lateness > 0);
 }
 
 /* Views that live by the stream's options must not lose them. */

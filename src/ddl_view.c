@@ -209,6 +209,29 @@ check_going_on(Relation rel, const SaViewOptions *options)
 				 errhint("Set the option \"idle_timeout\" of the view or of its stream.")));
 }
 
+/* Groups that are to stay after their windows have closed. */
+static void
+check_lateness(Relation rel, const SaQuery *query, const SaViewOptions *options)
+{
+	if (!query->windowed)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("allowed_lateness needs a window"),
+				 errdetail("Without a window nothing closes, and no event is late."),
+				 errhint("Group by a window function such as tumble().")));
+	if (query->sessions)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("allowed_lateness is not supported for session windows"),
+				 errhint("Use a longer watermark.")));
+	if (watermark_of(rel, sa_option_stream(rel), options) == SA_NO_DELAY)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("allowed_lateness needs a watermark"),
+				 errdetail("Without a watermark no window closes, and no event is late."),
+				 errhint("Set the option \"watermark\" of the view or of its stream.")));
+}
+
 void
 sa_ddl_view_check_options(const SaQuery *query, const SaViewOptions *options)
 {
@@ -216,6 +239,8 @@ sa_ddl_view_check_options(const SaQuery *query, const SaViewOptions *options)
 
 	if (options->go_on)
 		check_going_on(rel, options);
+	if (options->allowed_lateness > 0)
+		check_lateness(rel, query, options);
 	sa_query_check_mode(query, options->output_mode, watermark_of(rel, sa_option_stream(rel), options));
 	if (options->unlogged)
 		sa_query_check_unlogged(query, options->output_mode, watermark_of(rel, sa_option_stream(rel), options));

@@ -129,10 +129,9 @@ read_on_error(const char *name, const char *value, SaViewOptions *view)
 }
 
 static void
-read_zero_interval(const char *name, const char *value, SaViewOptions *view)
+read_allowed_lateness(const char *name, const char *value, SaViewOptions *view)
 {
-	if (sa_option_read_interval(name, value) != 0)
-		sa_option_refuse_planned(name, value);
+	view->allowed_lateness = sa_option_read_interval(name, value);
 }
 
 static void
@@ -171,7 +170,7 @@ static const ViewOption view_options[] =
 	{"end", read_end, false, MAKE_ANOTHER},
 	{"late_events", read_late_events, false},
 	{"on_error", read_on_error, false},
-	{"allowed_lateness", read_zero_interval, true},
+	{"allowed_lateness", read_allowed_lateness, false, MAKE_ANOTHER},
 	{"on_idle", read_on_idle, false},
 	{"state", read_state, false},
 	{"dedup_key", read_planned, true},

@@ -53,6 +53,7 @@ typedef struct SaViewOptions
 	SaOutputMode output_mode;
 	int64		trigger;		/* microseconds between reads, or one of SA_TRIGGER_* */
 	int64		watermark;		/* delay in microseconds; SA_NO_DELAY: the stream's */
+	int64		allowed_lateness;	/* microseconds that groups stay after their windows have closed */
 	int64		idle_timeout;	/* microseconds; -1: the stream's */
 	int			max_batch_rows;
 	int64		max_batch_bytes;	/* of records, about */

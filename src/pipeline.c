@@ -13,6 +13,7 @@
 
 #include "access/xact.h"
 #include "commands/trigger.h"
+#include "common/int.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -71,7 +72,8 @@ typedef struct Part
 	char	  **messages;		/* why, per event */
 	uint8	   *outcomes;
 	int64	   *late_windows;	/* per partition of the batch */
-	HTAB	   *late_pairs;		/* (event, window) refused; NULL: none yet */
+	int64	   *corrections;	/* likewise */
+	HTAB	   *late_pairs;		/* (event, window) whose window had closed; NULL: none yet */
 	SaSketch   *lateness;		/* of late events, behind the watermark; NULL: there are none */
 	TimestampTz *base_max;		/* per partition of the batch: the view's running maximum before it */
 	int			nrows;			/* of the block */
@@ -216,6 +218,8 @@ load_view(SaView *view)
 	else if (!query->transform)
 		view->state = sa_state_create(query, view->options.output_mode, view->config->view, view->config->state,
 									  view->config->spill, view->cxt);
+	if (view->state && view->options.allowed_lateness > 0)
+		sa_state_keep_rows(view->state);
 	MemoryContextSetParent(query->cxt, view->cxt);
 	unload_view(view);
 	view->query = query;
@@ -225,15 +229,13 @@ load_view(SaView *view)
 
 /* --- one row from the query --- */
 
-/* Count a refused (event, window) pair once, however many joined rows repeat it. */
+/* Count an (event, window) pair whose window had closed once, however many joined rows repeat it. */
 static void
-note_late_window(Part *part, int ordinal, int64 end)
+note_late_pair(Part *part, int ordinal, int64 end, int64 *counts)
 {
 	LatePair	pair = {.end = end, .ordinal = ordinal};
 	bool		found;
 
-	if (part->outcomes[ordinal] == SA_OUTCOME_FILTERED)
-		part->outcomes[ordinal] = SA_OUTCOME_LATE;
 	if (part->late_pairs == NULL)
 	{
 		HASHCTL		ctl = {.keysize = sizeof(LatePair), .entrysize = sizeof(LatePair), .hcxt = part->batch->cxt};
@@ -242,7 +244,15 @@ note_late_window(Part *part, int ordinal, int64 end)
 	}
 	hash_search(part->late_pairs, &pair, HASH_ENTER, &found);
 	if (!found)
-		part->late_windows[part->batch->events[ordinal].partition]++;
+		counts[part->batch->events[ordinal].partition]++;
+}
+
+static void
+note_late_window(Part *part, int ordinal, int64 end)
+{
+	if (part->outcomes[ordinal] == SA_OUTCOME_FILTERED)
+		part->outcomes[ordinal] = SA_OUTCOME_LATE;
+	note_late_pair(part, ordinal, end, part->late_windows);
 }
 
 /*
@@ -270,15 +280,32 @@ windows_close(const SaView *view)
 	return view->options.output_mode != SA_COMPLETE;
 }
 
-/* Is the event late for this window?  For a session, that is the event's own. */
+/*
+ * Is the event late for this window?  For a session, that is the event's own.  An accepted one that comes after the
+ * window's close is a correction.
+ */
 static bool
-is_late(Part *part, SaEvent *event, int64 start, int64 end)
+is_late(Part *part, int ordinal, int64 start, int64 end)
 {
+	int64		allowed = part->view->options.allowed_lateness;
+	TimestampTz bound = bound_of(part, &part->batch->events[ordinal]);
+
 	if (!windows_close(part->view))
 		return false;
 	if (part->view->query->sessions)
-		return sa_watermark_is_late_for_session(start, 0, bound_of(part, event));
-	return sa_watermark_is_late(end, 0, bound_of(part, event));
+		return sa_watermark_is_late_for_session(start, 0, bound);
+	if (sa_watermark_is_late(end, allowed, bound))
+		return true;
+	if (allowed > 0 && sa_watermark_closes(end, bound))
+		note_late_pair(part, ordinal, end, part->corrections);
+	return false;
+}
+
+/* Windows that end by here are forgotten, as of this watermark. */
+static TimestampTz
+horizon_of(const SaView *view, TimestampTz watermark)
+{
+	return sa_watermark_horizon(watermark, view->options.allowed_lateness);
 }
 
 /* The window of a row, or NULL when it belongs to none or is late for it. */
@@ -295,12 +322,12 @@ window_of_row(Part *part, int ordinal, const Datum *row, const bool *nulls)
 			return NULL;
 		start = DatumGetInt64(row[query->start_column - 1]);
 		end = DatumGetInt64(row[query->end_column - 1]);
-		if (is_late(part, &part->batch->events[ordinal], start, end))
+		if (is_late(part, ordinal, start, end))
 		{
 			note_late_window(part, ordinal, end);
 			return NULL;
 		}
-		if (part->goal == RUN_REBUILD && sa_watermark_closes(end, part->view->floor))
+		if (part->goal == RUN_REBUILD && sa_watermark_closes(end, horizon_of(part->view, part->view->floor)))
 			return NULL;		/* forgotten since */
 	}
 	part->outcomes[ordinal] = SA_OUTCOME_ACCEPTED;
@@ -528,6 +555,7 @@ run_query(Part *part, int lo, int hi)
 	prepare_run(part);
 	memset(part->outcomes, SA_OUTCOME_FILTERED, part->batch->nevents);
 	memset(part->late_windows, 0, sizeof(int64) * part->batch->npartitions);
+	memset(part->corrections, 0, sizeof(int64) * part->batch->npartitions);
 	if (part->late_pairs)
 		hash_destroy(part->late_pairs);
 	part->late_pairs = NULL;
@@ -554,15 +582,21 @@ ensure_only_group(SaView *view)
 							  sa_state_hash(view->state, NULL, NULL), NULL, NULL);
 }
 
+typedef struct Emission
+{
+	SaView	   *view;
+	bool		keep;			/* the groups stay */
+} Emission;
+
 static void
 emit_groups(SaTouched *groups, int n, void *arg)
 {
-	SaView	   *view = arg;
+	Emission   *emission = arg;
 
-	sa_result_emit(view->result, view->state, groups, n);
+	sa_result_emit(emission->view->result, emission->view->state, groups, n, emission->keep);
 }
 
-/* Emit or forget what the watermark closes. */
+/* Emit what the watermark closes, and forget what is behind it by the allowed lateness. */
 static void
 close_windows(SaView *view, TimestampTz watermark)
 {
@@ -579,12 +613,31 @@ close_windows(SaView *view, TimestampTz watermark)
 	foreach(lc, sa_state_closing(view->state, watermark))
 	{
 		SaWindow   *window = lfirst(lc);
+		TimestampTz end = sa_state_window_end(window);
+		bool		closes = !sa_watermark_closes(end, view->floor);
+		bool		forget = sa_watermark_closes(end, horizon_of(view, watermark));
+		Emission	emission = {.view = view, .keep = !forget};
 
+		if (!closes && !forget)
+			continue;
 		SA_FAULT("close_window", view->config->view);
-		if (emits)
-			sa_state_emit(view->state, window, emit_groups, view);
-		sa_state_forget(view->state, window);
+		if (closes && emits)
+			sa_state_emit(view->state, window, !forget, emit_groups, &emission);
+		if (forget)
+			sa_state_forget(view->state, window);
 	}
+}
+
+/* In append mode: events that were allowed to come after their window's close change its rows. */
+static void
+write_corrections(SaView *view)
+{
+	int			n;
+	SaTouched  *corrected = sa_state_corrected(view->state, view->floor, &n);
+
+	if (n > 0)
+		sa_result_write_groups(view->result, view->state, corrected, n);
+	pfree(corrected);
 }
 
 static void
@@ -597,6 +650,8 @@ write_results(SaView *view, TimestampTz watermark)
 	touched = sa_state_touched(view->state, &n);
 	if (view->options.output_mode != SA_APPEND)
 		sa_result_write_groups(view->result, view->state, touched, n);
+	else if (view->options.allowed_lateness > 0)
+		write_corrections(view);
 	close_windows(view, watermark);
 	sa_result_end(view->result);
 	SA_FAULT("state_write", view->config->view);
@@ -721,7 +776,7 @@ keep_state(Part *part)
 		sa_state_save(view->state, make_mark(view));
 		SA_FAULT("save", view->config->view);
 	}
-	else if (sa_state_restore(view->state, view->floor, make_mark(view)))
+	else if (sa_state_restore(view->state, horizon_of(view, view->floor), make_mark(view)))
 	{
 		SA_FAULT("restore", view->config->view);
 	}
@@ -740,7 +795,7 @@ begin_state(Part *part)
 		return !part->outdated;
 	}
 	part->outdated = (view->steps != NIL && !sa_state_is_ready(view->state)) ||
-		!sa_state_begin(view->state, view->floor, is_unlogged(view));
+		!sa_state_begin(view->state, horizon_of(view, view->floor), is_unlogged(view));
 	return !part->outdated;
 }
 
@@ -788,7 +843,7 @@ run_as_owner(Part *part, int lo, int hi)
 	if (part->kind == RUN_REBUILD)
 		sa_state_write(view->state);
 	if (part->kind == RUN_REBUILD && is_rebuilt(part))
-		sa_state_rebuild_end(view->state, view->floor, !view->incomplete);
+		sa_state_rebuild_end(view->state, horizon_of(view, view->floor), !view->incomplete);
 	if (part->kind != RUN_ALL)
 		return NIL;
 	ensure_only_group(view);
@@ -802,7 +857,7 @@ run_as_owner(Part *part, int lo, int hi)
 	{
 		letters = make_letters(part);
 		view->new_positions = sa_commit_advance(view->positions, part->batch, part->outcomes, part->late_windows,
-												&part->time);
+												part->corrections, &part->time);
 	}
 	if (view->query->transform)
 		sa_result_end(view->result);
@@ -1211,11 +1266,12 @@ sa_pipeline_stop(SaView *view, const char *message)
 	return SA_PART_STOPPED;
 }
 
-/* The end of the oldest window that is to close; DT_NOEND: there is none. */
+/* The end of the oldest window, or where else the watermark next closes or forgets one; DT_NOEND: nowhere. */
 static TimestampTz
 oldest_window(const SaView *view)
 {
 	SaStateSize size = {.oldest = DT_NOBEGIN};
+	TimestampTz next;
 
 	if (!windows_close(view))
 		return DT_NOEND;
@@ -1225,7 +1281,13 @@ oldest_window(const SaView *view)
 		sa_state_size(view->state, &size);
 	if (TIMESTAMP_IS_NOBEGIN(size.oldest))
 		return DT_NOEND;
-	return view->query->sessions ? size.oldest + 1 : size.oldest;	/* closes when the watermark is there */
+	if (view->query->sessions)
+		return size.oldest + 1;	/* closes when the watermark is there */
+	if (view->options.allowed_lateness == 0)
+		return size.oldest;
+	if (pg_add_s64_overflow(size.oldest, view->options.allowed_lateness, &next))
+		next = DT_NOEND;
+	return view->options.output_mode == SA_APPEND ? Min(next, sa_state_next_close(view->state, view->floor)) : next;
 }
 
 /* What an administrator wants of the watermark waits until the view has read what is at hand. */
@@ -1264,6 +1326,7 @@ init_part(Part *part, SaView *view, SaBatch *batch, RunKind goal, List *places)
 	part->outcomes = MemoryContextAllocHuge(batch->cxt, batch->nevents + 1);
 	memset(part->outcomes, SA_OUTCOME_FILTERED, batch->nevents);
 	part->late_windows = MemoryContextAllocZero(batch->cxt, sizeof(int64) * (batch->npartitions + 1));
+	part->corrections = MemoryContextAllocZero(batch->cxt, sizeof(int64) * (batch->npartitions + 1));
 	memset(&view->progress, 0, sizeof(SaProgress));
 }
 

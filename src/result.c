@@ -632,13 +632,13 @@ sa_result_write_groups(SaResult *result, SaState *state, SaTouched *groups, int 
 }
 
 void
-sa_result_emit(SaResult *result, SaState *state, SaTouched *groups, int ngroups)
+sa_result_emit(SaResult *result, SaState *state, SaTouched *groups, int ngroups, bool keep)
 {
 	SaTouched **list = MemoryContextAllocHuge(CurrentMemoryContext, sizeof(SaTouched *) * (ngroups + 1));
 
 	for (int i = 0; i < ngroups; i++)
 		list[i] = &groups[i];
-	write_new(result, state, list, ngroups, false);
+	write_new(result, state, list, ngroups, keep);
 	pfree(list);
 }
 

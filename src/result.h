@@ -31,8 +31,8 @@ extern void sa_result_end(SaResult *result);
  */
 extern void sa_result_write_groups(SaResult *result, SaState *state, SaTouched *groups, int ngroups);
 
-/* Write the rows of groups that are about to be forgotten. */
-extern void sa_result_emit(SaResult *result, SaState *state, SaTouched *groups, int ngroups);
+/* Write the rows of groups that have none; keep: they are to know their places. */
+extern void sa_result_emit(SaResult *result, SaState *state, SaTouched *groups, int ngroups, bool keep);
 
 /* Append a row of a transform (from below: the ctid, then the view's columns). */
 extern void sa_result_append(SaResult *result, TupleTableSlot *row);

@@ -161,6 +161,7 @@ sa_state_create(SaQuery *query, SaOutputMode mode, Oid result, Oid log, Oid spil
 	state->windows_cxt = AllocSetContextCreate(cxt, "stream_agg windows", ALLOCSET_DEFAULT_SIZES);
 	state->undo_cxt = GenerationContextCreate(cxt, "stream_agg undo", ALLOCSET_DEFAULT_SIZES);
 	state->mode = mode;
+	state->keeps_rows = mode != SA_APPEND;
 	state->result = result;
 	state->logs[SA_LOG].relid = log;
 	state->logs[SA_SPILL].relid = spill;
@@ -179,6 +180,12 @@ void
 sa_state_hold(SaState *state)
 {
 	state->held = true;
+}
+
+void
+sa_state_keep_rows(SaState *state)
+{
+	state->keeps_rows = true;
 }
 
 /* --- windows --- */
@@ -748,6 +755,36 @@ sa_state_closing(SaState *state, TimestampTz watermark)
 	return result;
 }
 
+TimestampTz
+sa_state_window_end(const SaWindow *window)
+{
+	return window->end;
+}
+
+TimestampTz
+sa_state_next_close(SaState *state, TimestampTz floor)
+{
+	TimestampTz next = DT_NOEND;
+
+	for (uint32 i = 0; i < state->nslots; i++)
+		for (SaWindow *window = state->windows[i]; window; window = window->next)
+			if (!window->forgotten && !sa_watermark_closes(window->end, floor))
+				next = Min(next, window->end);
+	return next;
+}
+
+SaTouched *
+sa_state_corrected(SaState *state, TimestampTz floor, int *count)
+{
+	SaTouched  *corrected = MemoryContextAllocHuge(CurrentMemoryContext, sizeof(SaTouched) * ((Size) state->ntouched + 1));
+
+	*count = 0;
+	for (int i = 0; i < state->ntouched; i++)
+		if (sa_watermark_closes(state->touched[i].window->end, floor))
+			corrected[(*count)++] = state->touched[i];
+	return corrected;
+}
+
 /* Groups that are read to be emitted: out of memory again as soon as they are. */
 typedef struct Piece
 {
@@ -755,8 +792,10 @@ typedef struct Piece
 	SaArena		arena;
 	SaTouched  *groups;
 	int			n;
+	int			nhot;			/* the first so many are in memory */
 	int			max;
 	int64		total;
+	bool		keep;			/* the rows are to be known */
 	SaGroupsCallback fn;
 	void	   *arg;
 } Piece;
@@ -766,7 +805,7 @@ begin_piece(Piece *piece)
 {
 	MemoryContextReset(piece->cxt);
 	piece->arena = (SaArena) {.cxt = piece->cxt, .size = FIRST_BLOCK};
-	piece->n = 0;
+	piece->n = piece->nhot = 0;
 	piece->max = 1024;
 	piece->groups = MemoryContextAlloc(piece->cxt, sizeof(SaTouched) * piece->max);
 }
@@ -781,36 +820,60 @@ add_to_piece(Piece *piece, SaWindow *window, SaGroup *group)
 }
 
 static void
+set_cold_row(SaWindow *window, const SaGroup *group)
+{
+	SaColdSearch search;
+
+	sa_cold_search(&search, window->cold, group->hash);
+	while (sa_cold_next(&search))
+		if (search.found.place.index == group->place.index &&
+			ItemPointerEquals(&search.found.place.chunk, unconstify(ItemPointerData *, &group->place.chunk)))
+			sa_cold_set_row(&search, &group->result_tid);
+}
+
+static void
+emit_piece(SaWindow *window, Piece *piece)
+{
+	piece->fn(piece->groups, piece->n, piece->arg);
+	for (int i = piece->nhot; piece->keep && i < piece->n; i++)
+		set_cold_row(window, piece->groups[i].group);
+}
+
+static void
 emit_entry(SaState *state, SaWindow *window, SaLogReader *reader, const SaColdEntry *entry, void *arg)
 {
 	Piece	   *piece = arg;
 	SaGroup    *group = sa_state_make_group(state, &piece->arena, state->row_keys, state->row_nulls);
 
+	group->hash = entry->hash;
+	group->place = entry->place;
 	group->result_tid = entry->row;
 	start_states(state, piece->cxt, group);
 	sa_state_log_states(state, reader, piece->cxt, group);
 	add_to_piece(piece, window, group);
 	if (MemoryContextMemAllocated(piece->cxt, false) < PIECE_BYTES)
 		return;
-	piece->fn(piece->groups, piece->n, piece->arg);
+	emit_piece(window, piece);
 	begin_piece(piece);
 }
 
 void
-sa_state_emit(SaState *state, SaWindow *window, SaGroupsCallback fn, void *arg)
+sa_state_emit(SaState *state, SaWindow *window, bool keep, SaGroupsCallback fn, void *arg)
 {
-	Piece		piece = {.fn = fn, .arg = arg};
+	Piece		piece = {.fn = fn, .arg = arg, .keep = keep};
 
 	piece.cxt = AllocSetContextCreate(CurrentMemoryContext, "stream_agg piece", ALLOCSET_DEFAULT_SIZES);
+	window->emitted = keep;
 	begin_piece(&piece);
 	for (uint32 i = 0; i < window->nbuckets; i++)
 		for (SaGroup *group = window->buckets[i]; group; group = group->next)
 			add_to_piece(&piece, window, group);
+	piece.nhot = piece.n;
 	if (window->cold)
 		sa_state_log_each_cold(state, window, emit_entry, &piece);
 	if (piece.total != sa_state_window_size(window))
 		sa_state_lost(state->logs[SA_LOG].relid);
-	fn(piece.groups, piece.n, arg);
+	emit_piece(window, &piece);
 	MemoryContextDelete(piece.cxt);
 }
 
@@ -831,6 +894,7 @@ sa_state_commit_window(SaState *state, SaWindow *window, void *arg)
 		return;
 	}
 	window->fresh = false;
+	window->emitted = false;
 	window->dirty = false;
 	window->spill = SPILL_NONE;
 	sa_state_log_commit(window);
@@ -891,7 +955,7 @@ put_out(SaState *state, SaWindow *window, bool (*leaves) (SaState *state, SaGrou
 		}
 	}
 	if (n > 0 && window->cold == NULL)
-		window->cold = sa_cold_create(window->cxt, state->needs_log, state->mode != SA_APPEND);
+		window->cold = sa_cold_create(window->cxt, state->needs_log, state->keeps_rows);
 	if (n > 0)
 		sa_cold_add(window->cold, entries, n);
 	pfree(entries);
@@ -952,6 +1016,24 @@ is_spoilt(SaState *state, SaGroup *group)
 	return group->touched;
 }
 
+/* The batch has given the window's groups their rows. */
+static void
+take_rows_back(SaWindow *window)
+{
+	ItemPointerData none;
+	SaColdSearch search;
+
+	ItemPointerSetInvalid(&none);
+	for (uint32 i = 0; i < window->nbuckets; i++)
+		for (SaGroup *group = window->buckets[i]; group; group = group->next)
+			group->result_tid = none;
+	if (window->cold == NULL)
+		return;
+	sa_cold_walk(&search, window->cold);
+	while (sa_cold_next_of_all(&search))
+		sa_cold_set_row(&search, &none);
+}
+
 static void
 abort_window(SaState *state, SaWindow *window, void *arg)
 {
@@ -966,6 +1048,9 @@ abort_window(SaState *state, SaWindow *window, void *arg)
 	if (window->dirty)
 		(void) put_out(state, window, is_spoilt);
 	window->dirty = false;
+	if (window->emitted)
+		take_rows_back(window);
+	window->emitted = false;
 	if (window->leaked > Max(window->ngroups, MIN_LEAKED))
 		move_groups(state, window);
 }

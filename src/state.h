@@ -59,6 +59,9 @@ extern void sa_state_init(void);
 /* State of a view, in the parent context; log and spill are InvalidOid where there is none. */
 extern SaState *sa_state_create(SaQuery *query, SaOutputMode mode, Oid result, Oid log, Oid spill, MemoryContext parent);
 extern bool sa_state_needs_log(SaQuery *query, SaOutputMode mode);
+
+/* In append mode too: groups stay after their windows have closed, and know their rows. */
+extern void sa_state_keep_rows(SaState *state);
 /* The query was split again, as it must be when types of states have changed.  An error changes nothing. */
 extern void sa_state_set_query(SaState *state, SaQuery *query);
 extern bool sa_state_keeps_shape(const SaState *state);
@@ -83,14 +86,21 @@ extern void sa_state_key_values(SaState *state, const SaGroup *group, Datum *val
 
 extern void sa_state_sort(SaState *state, SaTouched **groups, int n);	/* by window, then by bytes of keys */
 
-/* Windows that the watermark closes, by their end, as SaWindow; the groups of one, in pieces that fit memory. */
+/*
+ * Windows that the watermark closes or has closed, by their end, as SaWindow; the groups of one, in pieces that fit
+ * memory (keep: they stay, and are to know the rows that they get).
+ */
 typedef void (*SaGroupsCallback) (SaTouched *groups, int n, void *arg);
 extern List *sa_state_closing(SaState *state, TimestampTz watermark);
-extern void sa_state_emit(SaState *state, SaWindow *window, SaGroupsCallback fn, void *arg);
+extern TimestampTz sa_state_window_end(const SaWindow *window);
+extern void sa_state_emit(SaState *state, SaWindow *window, bool keep, SaGroupsCallback fn, void *arg);
 extern void sa_state_forget(SaState *state, SaWindow *window);
 
 /* Sessions that the watermark closes are emitted, with a callback, and forgotten. */
 extern void sa_state_close_sessions(SaState *state, TimestampTz watermark, SaGroupsCallback fn, void *arg);
+/* Groups touched in this batch whose windows were closed before it, in CurrentMemoryContext. */
+extern SaTouched *sa_state_corrected(SaState *state, TimestampTz floor, int *count);
+extern TimestampTz sa_state_next_close(SaState *state, TimestampTz floor);	/* DT_NOEND: all windows are closed */
 
 /* Write the changed groups to the log, unlogged those that memory has no room for; delete that of forgotten windows. */
 extern void sa_state_write(SaState *state);

@@ -41,6 +41,7 @@ struct SaWindow
 	int64		leaked;			/* groups and states left behind in `hot` */
 	bool		fresh;			/* new in this batch */
 	bool		forgotten;		/* by this batch */
+	bool		emitted;		/* by this batch: before it, no group had a row */
 	bool		dirty;			/* has groups touched in this batch */
 	SaSpill		spill;
 	SaChunks	chunks[SA_NLOGS];
@@ -60,6 +61,7 @@ struct SaState
 	SaLog		logs[SA_NLOGS];
 	ItemPointerData mark;		/* that says of what the spill table holds all; invalid: there is none */
 	bool		needs_log;
+	bool		keeps_rows;		/* groups know their rows of the result */
 	bool		held;			/* groups never leave memory */
 	bool		recovered;
 	bool		rebuilding;

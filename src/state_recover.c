@@ -445,7 +445,7 @@ recover(SaState *state, TimestampTz floor, int nlogs)
 			recover_log(state, i);
 	if (state->sessions)
 		sa_state_each_window(state, sa_session_drop_closed, &floor);
-	if (state->mode != SA_APPEND)
+	if (state->keeps_rows)
 		recover_result(state, floor);
 	sa_state_each_window(state, check_recovered, &floor);
 	sa_state_each_window(state, sa_state_commit_window, NULL);
@@ -578,7 +578,7 @@ void
 sa_state_rebuild_end(SaState *state, TimestampTz floor, bool complete)
 {
 	sa_state_commit(state);		/* should the rest fail, it begins anew */
-	if (state->mode != SA_APPEND)
+	if (state->keeps_rows)
 		find_rows(state, floor, complete);
 	sa_state_each_window(state, sa_state_commit_window, NULL);
 	state->recovered = true;

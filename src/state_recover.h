@@ -14,7 +14,7 @@ extern void sa_state_set_spill(SaState *state, Oid spill);
  * A batch begins.  Places on disk are checked to be valid; when a table was rewritten, the state is recovered first.
  * Unlogged: groups are not written to the log, until they are no longer to be.  False: they are lost, and must be
  * made again: from what the log holds, by folding what was read since (each batch false: begin anew), and with the
- * rows of the results at the end.  complete: every record was still to be had.
+ * rows of the results at the end.  complete: every record was still to be had.  Windows that end by floor are forgotten.
  */
 extern bool sa_state_begin(SaState *state, TimestampTz floor, bool unlogged);
 extern bool sa_state_rebuild_batch(SaState *state, bool first);

@@ -37,6 +37,12 @@ sa_watermark_is_late(TimestampTz window_end, int64 allowed_lateness, TimestampTz
 	return forgotten <= bound;
 }
 
+TimestampTz
+sa_watermark_horizon(TimestampTz watermark, int64 allowed_lateness)
+{
+	return sa_watermark_of(watermark, allowed_lateness);
+}
+
 bool
 sa_watermark_closes(TimestampTz window_end, TimestampTz watermark)
 {

@@ -19,6 +19,9 @@ extern TimestampTz sa_watermark_bound(TimestampTz max_before, int64 delay, Times
 /* Late for a window that ends at window_end. */
 extern bool sa_watermark_is_late(TimestampTz window_end, int64 allowed_lateness, TimestampTz bound);
 
+/* Windows that end by here are forgotten, under this watermark. */
+extern TimestampTz sa_watermark_horizon(TimestampTz watermark, int64 allowed_lateness);
+
 /* A window closes when the watermark passes its end. */
 extern bool sa_watermark_closes(TimestampTz window_end, TimestampTz watermark);
 

@@ -418,6 +418,7 @@ sub make_view
 		$view{mode} = 'complete' if !$windowed && chance(0.3);
 	}
 	$view{drop_late} = chance(0.2);
+	$view{lateness} = pick('1 minute', '20 minutes', '1 day') if $view{window} && !$view{window}{session} && defined $view{delay} && chance(0.4);
 	return \%view;
 }
 
@@ -450,6 +451,7 @@ sub create_view
 	$options{max_batch_rows} = pick(1, 2, 7, 20, 100, 300) if chance(0.7);
 	$options{watermark} = $view->{own_delay} if defined $view->{own_delay};
 	$options{late_events} = 'drop' if $view->{drop_late};
+	$options{allowed_lateness} = $view->{lateness} if $view->{lateness};
 	$options{start} = $start if $start;
 	%options = (%options, %{ $view->{options} || {} });
 	my $with = join(', ', 'stream_agg.continuous', map { "stream_agg.$_ = '$options{$_}'" } sort keys %options);
@@ -759,7 +761,7 @@ sub generate_variants
 my @topic_queries = (
 	{ mode => 'append', delay => '10 s', targets => [ 'k', 'window_start', 'count(*) AS n', 'avg(v) AS v', 'max(id) AS id' ],
 		group => [ 'k', 'window_start' ], window => { call => "tumble(ts, '10 seconds')" } },
-	{ mode => 'append', delay => '10 s', targets => [ $wide, 'window_start', 'count(*) AS n', 'avg(v) AS v' ],
+	{ mode => 'append', delay => '10 s', lateness => '5 s', targets => [ $wide, 'window_start', 'count(*) AS n', 'avg(v) AS v' ],
 		group => [ 'wide', 'window_start' ], window => { call => "hop(ts, '20 seconds', '5 seconds')" } },
 	{ mode => 'update', delay => '10 s', targets => [ 'part', 'window_start', 'window_end', 'append_id(id) AS ids', 'narrow_sum(v * 19000000) AS ns' ],
 		group => [ 'part', 'window_start', 'window_end' ], window => { call => "hop(ts, '20 seconds', '5 seconds')" } },
@@ -853,13 +855,16 @@ sub check
 	$joined .= " WHERE $view->{where}" if $view->{where};
 	my $session = $view->{window} && $view->{window}{session};
 	my $pair = $session ? '(id, own_start, own_end)' : $view->{window} ? '(id, window_start, window_end)' : 'id';
-	my $kept = $view->{mode} eq 'complete' ? 'true' : $session ? 'wm IS NULL OR own_start >= wm' : $view->{window} ? 'wm IS NULL OR window_end > wm' : 'true';
+	my $lateness = $view->{lateness} // '0';
+	my $closes = $view->{window} && $view->{mode} ne 'complete';
+	my $kept = !$closes ? 'true' : $session ? 'wm IS NULL OR own_start >= wm' : "wm IS NULL OR window_end + interval '$lateness' > wm";
+	my $corrected = $closes && $view->{lateness} ? 'window_end <= wm' : 'false';
 	my $groups = $session ? 'sessions' : 'kept';
 	my $closed = $view->{window} && $view->{mode} eq 'append'
 	  ? "$groups WHERE window_end " . ($session ? '<' : '<=') . ' (SELECT watermark FROM last)' : $groups;
 	my $sessions = $session ? sessions('true', @{ $view->{keys} }) : '';
 	my $answer = body($view, $closed, 1);
-	my @counters = qw(read skipped tombstone malformed null_time future duplicate failed filtered late accepted late_windows);
+	my @counters = qw(read skipped tombstone malformed null_time future duplicate failed filtered late accepted late_windows corrections);
 	my $counters = join(', ', map { qq("$_") } @counters);
 	my $letters = $view->{drop_late} ? '0' : "(SELECT late FROM expected)";
 	my @wrong = ('missing > 0', 'extra > 0', 'got IS DISTINCT FROM wanted',
@@ -896,7 +901,8 @@ expected AS MATERIALIZED (SELECT count(*) AS "read", 0 AS skipped, 0 AS tombston
 	(SELECT count(*) FROM ok) - (SELECT count(DISTINCT id) FROM below) AS filtered,
 	(SELECT count(DISTINCT id) FROM below) - (SELECT count(DISTINCT id) FROM kept) AS late,
 	(SELECT count(DISTINCT id) FROM kept) AS accepted,
-	(SELECT count(DISTINCT $pair) FROM below) - (SELECT count(DISTINCT $pair) FROM kept) AS late_windows FROM mine)
+	(SELECT count(DISTINCT $pair) FROM below) - (SELECT count(DISTINCT $pair) FROM kept) AS late_windows,
+	(SELECT count(DISTINCT $pair) FROM kept WHERE $corrected) AS corrections FROM mine)
 SELECT * FROM (SELECT '$name' AS view, p.first, p.position, (SELECT count(*) FROM $seed->{log}) AS total,
 	(SELECT count(*) FROM (TABLE answer EXCEPT ALL TABLE $name) x) AS missing,
 	(SELECT count(*) FROM (TABLE $name EXCEPT ALL TABLE answer) x) AS extra,

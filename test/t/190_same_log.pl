@@ -30,7 +30,7 @@ use StreamAggTest;
 my $first = $ENV{SA_SEED} || 1;
 my $count = $ENV{SA_SEEDS} || ($ENV{SA_SEED} ? 1 : 300);
 my $round_size = $ENV{SA_ROUND} || 50;
-my %seen = map { $_ => 0 } qw(null_time future failed filtered late late_windows accepted);
+my %seen = map { $_ => 0 } qw(null_time future failed filtered late late_windows corrections accepted);
 my $comparisons = 0;
 
 my $node = make_node('same_log', conf => <<'CONF');
