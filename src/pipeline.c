@@ -607,8 +607,10 @@ close_windows(SaView *view, TimestampTz watermark)
 		return;
 	if (view->query->sessions)
 	{
+		Emission	emission = {.view = view};
+
 		SA_FAULT("close_window", view->config->view);
-		sa_state_close_sessions(view->state, watermark, emits ? emit_groups : NULL, view);
+		sa_state_close_sessions(view->state, watermark, emits ? emit_groups : NULL, &emission);
 	}
 	foreach(lc, sa_state_closing(view->state, watermark))
 	{

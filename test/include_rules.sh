@@ -28,7 +28,7 @@ stages='query agg state result commit'
 pure='window window_calendar watermark sketch'
 umbrellas='stream_agg sa common all includes main types'
 header_lines=80         # more than these: a warning
-header_lines_max=120    # more than these: an error (compat.h grows with the versions)
+header_lines_max=130    # more than these: an error (compat.h grows with the versions)
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 PG_CONFIG=${PG_CONFIG:-pg_config}
