@@ -402,7 +402,7 @@ sub make_view
 	{
 		$view{window} = make_window($seed->{type});
 		$view{delay} = $view{own_delay} = pick('0', '10 minutes', '5 hours') if chance(0.15);
-		$view{mode} = chance(0.1) ? 'complete' : defined $view{delay} && chance(0.5) ? 'append' : 'update';
+		$view{mode} = chance(0.1) && !$view{window}{session} ? 'complete' : defined $view{delay} && chance(0.5) ? 'append' : 'update';
 	}
 	$view{join} = pick(@joins) if chance(0.3);
 	add_filter(\%view);
