@@ -198,6 +198,36 @@ changes_reading(AlterTableStmt *alter)
 	return false;
 }
 
+/* Are records decoded into the columns as they are, by their names, types and constraints? */
+static bool
+is_decoded(Oid stream)
+{
+	return strcmp(sa_option_source(stream), "staged") != 0;
+}
+
+/* Does the command change which records fit the columns, and what they say in them? */
+static bool
+changes_columns(AlterTableStmt *alter)
+{
+	ListCell   *lc;
+
+	foreach(lc, alter->cmds)
+		switch (lfirst_node(AlterTableCmd, lc)->subtype)
+		{
+			case AT_AddColumn:
+			case AT_DropColumn:
+			case AT_AlterColumnType:
+			case AT_SetNotNull:
+			case AT_DropNotNull:
+			case AT_AddConstraint:
+			case AT_DropConstraint:
+				return true;
+			default:
+				break;
+		}
+	return false;
+}
+
 /* State that is not on disk would be read again as records say now, not as they said. */
 static void
 check_unlogged(Oid stream)
@@ -230,7 +260,7 @@ sa_ddl_stream_altered(AlterTableStmt *alter)
 	{
 		prepare(lfirst_oid(lc));
 		check_views(lfirst_oid(lc));
-		if (changes_reading(alter))
+		if (changes_reading(alter) || (changes_columns(alter) && is_decoded(lfirst_oid(lc))))
 			check_unlogged(lfirst_oid(lc));
 	}
 }
@@ -392,6 +422,8 @@ sa_ddl_stream_renamed(RenameStmt *rename)
 
 		if (get_attnum(stream, rename->subname) != InvalidAttrNumber)
 			continue;
+		if (is_decoded(stream))
+			check_unlogged(stream);
 		if (option != NULL && strcmp(option, rename->subname) == 0)
 			set_time_option(stream, rename->newname, DEFELEM_SET);
 		else if (option == NULL && strcmp(rename->subname, TIME_OPTION) == 0 &&

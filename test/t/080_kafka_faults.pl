@@ -650,6 +650,36 @@ sub test_loss_of_state
 	return;
 }
 
+# Records must be read again as they were: what would make others of them is refused meanwhile.
+sub test_columns_of_state
+{
+	my $topic = my $db = 'columns_of_state';
+	$kafka->create_topic($topic, 1);
+	make_database($db, $topic);
+	$node->safe_psql($db, 'ALTER FOREIGN TABLE s ADD spare text, ALTER k SET NOT NULL');
+	create_view($db, 'u', 'update', state => 'unlogged');
+	create_view($db, 'a', 'append', state => 'heap');
+	produce($topic, 0, 1 .. 20);
+	$kafka->produce_lines($topic, 0, [ map { event($_) =~ s/"k":\d+,//r } 15 .. 18 ]);
+	produce($topic, 0, 16 .. 25);
+	is(run_all($db), '', 'the records, some of them without a value that must be there');
+	for my $change ('ALTER k DROP NOT NULL', 'ALTER spare SET NOT NULL', 'ADD other int', 'DROP spare', 'ALTER spare TYPE int', 'RENAME v TO value')
+	{
+		my ($rc, $out, $err) = $node->psql($db, "ALTER FOREIGN TABLE s $change");
+		like($err, qr/cannot change how stream "s" is read while the state of continuous view "u" is unlogged/, "refused: $change");
+	}
+	my $before = $node->safe_psql($db, 'SELECT sum(n), sum(ids) FROM u');
+	terminate_workers($node, "datname = '$db'");
+	is(run_all($db), '', 'state is made again');
+	is_query($db, 'SELECT sum(n), sum(ids) FROM u', $before, 'and is the same');
+	$node->safe_psql($db, "ALTER MATERIALIZED VIEW u SET (stream_agg.state = 'heap')");
+	produce($topic, 0, 26);
+	is(run_all($db), '', 'state goes to disk');
+	$node->safe_psql($db, 'ALTER FOREIGN TABLE s ALTER k DROP NOT NULL, DROP spare, ADD other int; ALTER FOREIGN TABLE s RENAME v TO value');
+	$node->safe_psql('postgres', "DROP DATABASE $db");
+	return;
+}
+
 # A view that begins beyond the end, or a topic that is made anew with fewer records.
 sub test_beyond_end
 {
@@ -1096,6 +1126,7 @@ my @tests = (
 	loss => \&test_loss,
 	loss_apart => \&test_loss_apart,
 	loss_of_state => \&test_loss_of_state,
+	columns_of_state => \&test_columns_of_state,
 	beyond_end => \&test_beyond_end,
 	partitions => \&test_partitions,
 	found_while_paused => \&test_found_while_paused,
