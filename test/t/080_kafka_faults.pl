@@ -418,6 +418,8 @@ sub test_away
 	create_view($db, 'u', 'update');
 	create_view($db, 'a', 'append');
 	create_view($db, 'dropped', 'update');
+	create_view($db, 'moved', 'append');
+	create_view($db, 'moved_later', 'append', trigger => '1 hour');
 	produce($topic, $_, 1 .. 50) for 0, 1;
 	is(run_all($db), '', 'it is there');
 	ok_until($db, $running, 'which the stream says');
@@ -428,6 +430,10 @@ sub test_away
 	does_not_spin($db, 'killed');
 	prompt($db, "SELECT stream_agg.pause('u')", 'pause');
 	prompt($db, "SELECT stream_agg.resume('u')", 'resume');
+	prompt($db, "SELECT stream_agg.advance_watermark('$_', '2024-01-02Z')", 'advance_watermark') for 'moved', 'moved_later';
+	ok_until($db, "SELECT count(*) = 2 FROM stream_agg.views WHERE watermark = '2024-01-02Z'", 'which is done without brokers');
+	is_query($db, "SELECT sum(n) FROM $_", 100, "$_: its windows are closed") for 'moved', 'moved_later';
+	prompt($db, "DROP MATERIALIZED VIEW $_", 'DROP of a view whose watermark was moved') for 'moved', 'moved_later';
 	prompt($db, 'DROP MATERIALIZED VIEW dropped', 'DROP of a view');
 	prompt($db, 'DROP FOREIGN TABLE other CASCADE', 'DROP of a stream') if eval { make_stream($db, 'other', topic => $topic); create_view($db, 'new', 'update', stream => 'other'); 1 };
 	create_view($db, 'unmet', 'append');
