@@ -36,6 +36,8 @@ CREATE MATERIALIZED VIEW bad WITH (stream_agg.continuous, stream_agg.state = 'un
 	SELECT name, window_start, window_end, avg(n) AS n FROM clicks, session(at, '5 s') GROUP BY name, window_start, window_end;
 CREATE MATERIALIZED VIEW bad WITH (stream_agg.continuous, stream_agg.output_mode = 'complete') AS
 	SELECT name, window_start, window_end, count(*) AS n FROM clicks, session(at, '5 s') GROUP BY name, window_start, window_end;
+CREATE MATERIALIZED VIEW bad WITH (stream_agg.continuous) AS SELECT name, window_start, window_end FROM clicks, session(at, '5 s');
+CREATE MATERIALIZED VIEW bad WITH (stream_agg.continuous) AS SELECT name, count(*) FROM clicks, session(at, '5 s') GROUP BY name;
 CREATE AGGREGATE lonely(int) (SFUNC = int4pl, STYPE = int, INITCOND = '0');
 CREATE MATERIALIZED VIEW bad WITH (stream_agg.continuous) AS
 	SELECT name, window_start, window_end, lonely(n) AS n FROM clicks, session(at, '5 s') GROUP BY name, window_start, window_end;
@@ -121,6 +123,24 @@ CALL stream_agg.run('one_batch');
 SELECT * FROM one_batch ORDER BY 1, 2;
 SELECT view, read, accepted, late, late_windows, groups, windows, oldest_window_end FROM stream_agg.views ORDER BY view::text;
 DROP FOREIGN TABLE late CASCADE;
+
+-- Dates, and gaps that another table has.
+CREATE TABLE plans (plan text PRIMARY KEY, gap interval);
+INSERT INTO plans VALUES ('daily', '1 day'), ('weekly', '7 days');
+CREATE FOREIGN TABLE visits (plan text, day date NOT NULL) SERVER stream_staged OPTIONS (event_time 'day', watermark '10 days', max_future 'infinity');
+CREATE MATERIALIZED VIEW stays WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS
+	SELECT p.plan AS name, window_start, window_end, count(*) AS n, sum(length(v.plan)) AS letters
+	FROM visits v LEFT JOIN plans p USING (plan), session(day, gap) GROUP BY p.plan, window_start, window_end;
+INSERT INTO visits VALUES ('daily', '2024-01-01'), ('daily', '2024-01-02'), ('daily', '2024-01-04'), ('none', '2024-01-04'),
+	('weekly', '2024-01-01'), ('weekly', '2024-01-08'), ('weekly', '2024-01-15');
+CALL stream_agg.run('visits');
+SELECT * FROM stays ORDER BY name, window_start;
+INSERT INTO visits VALUES ('daily', '2024-01-05'), ('weekly', '2024-01-31'), ('daily', '2024-01-20'), ('daily', '2024-01-21');
+CALL stream_agg.run('visits');
+SELECT * FROM stays ORDER BY name, window_start;
+SELECT accepted, filtered, late, groups FROM stream_agg.views;
+DROP FOREIGN TABLE visits CASCADE;
+DROP TABLE plans;
 
 -- Without a watermark nothing closes; HAVING; without a row to see before; stamps without a zone; before 1970.
 CREATE FOREIGN TABLE rest (at timestamp NOT NULL, n numeric) SERVER stream_staged OPTIONS (event_time 'at', max_future 'infinity');

@@ -904,7 +904,12 @@ static void
 split_transform(SplitContext *split)
 {
 	ListCell   *lc;
+	FuncExpr   *window = split->window_rti == 0 ? NULL :
+		sa_window_call_of(rt_fetch(split->window_rti, split->query->rtable));
 
+	if (window && sa_window_call_kind(window) == SA_SESSION)
+		refuse(split->pstate, exprLocation((Node *) window), "sessions of events that are not grouped are not supported",
+			   "Group by window_start and window_end.");
 	foreach(lc, split->query->targetList)
 	{
 		TargetEntry *tle = copyObject(lfirst(lc));

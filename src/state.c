@@ -80,7 +80,7 @@ sa_state_start_over(SaState *state)
 	state->ntouched = 0;
 	state->moves = NULL;
 	state->nmoves = state->maxmoves = 0;
-	state->ends = NULL;
+	state->index = NULL;
 	ItemPointerSetInvalid(&state->mark);
 	state->batch = 0;
 	state->recovered = false;
@@ -127,8 +127,9 @@ sa_state_set_query(SaState *state, SaQuery *query)
 	/* Errors have left everything as it was. */
 	state->query = query;
 	state->sessions = query->sessions;
-	state->nhashed = query->nkeys;
+	state->nown = query->nkeys;
 	state->nkeys = query->nkeys + (query->sessions ? 2 : 0);
+	state->node_at = MAXALIGN(sizeof(SaGroup) + sizeof(SaTrans) * query->naggs + (sizeof(Datum) + sizeof(bool)) * state->nkeys);
 	state->naggs = query->naggs;
 	state->keys = keys;
 	state->codecs = codecs;
@@ -331,8 +332,7 @@ cut(SaArena *arena, Size size)
 SaGroup *
 sa_state_make_group(SaState *state, SaArena *arena, Datum *keys, bool *nulls)
 {
-	Size		fixed = MAXALIGN(sizeof(SaGroup) + sizeof(SaTrans) * state->naggs + sizeof(Datum) * state->nkeys +
-								 sizeof(bool) * state->nkeys);
+	Size		fixed = state->node_at + (state->sessions ? sizeof(SaSessionNode) : 0);
 	Size		most = fixed + sa_state_key_width(state, keys, nulls) + MAXIMUM_ALIGNOF * state->nkeys;
 	SaGroup    *group = cut(arena, most);
 	char	   *end;
@@ -363,42 +363,43 @@ grow_buckets(SaWindow *window)
 
 	for (uint32 i = 0; i < window->nbuckets; i++)
 	{
-		SaGroup   **ends[2] = {&buckets[i], &buckets[i + window->nbuckets]};
+		SaGroup    *next;
 
-		for (SaGroup *group = window->buckets[i]; group; group = group->next)
+		for (SaGroup *group = window->buckets[i]; group; group = next)
 		{
-			int			half = (group->hash & window->nbuckets) != 0;
-
-			*ends[half] = group;	/* in the same order */
-			ends[half] = &group->next;
+			next = group->next;
+			group->next = buckets[group->hash & (n - 1)];
+			buckets[group->hash & (n - 1)] = group;
 		}
-		*ends[0] = *ends[1] = NULL;
 	}
 	pfree(window->buckets);
 	window->buckets = buckets;
 	window->nbuckets = n;
 }
 
-void
-sa_state_add(SaState *state, SaWindow *window, SaGroup *group)
+static void
+add_to_bucket(SaWindow *window, SaGroup *group)
 {
 	SaGroup   **bucket;
 
 	if (window->ngroups >= window->nbuckets)
 		grow_buckets(window);
 	bucket = &window->buckets[group->hash & (window->nbuckets - 1)];
-	if (state->sessions)
-		sa_session_link(state, bucket, group);
-	else
-	{
-		group->next = *bucket;
-		*bucket = group;
-	}
+	group->next = *bucket;
+	*bucket = group;
 	window->ngroups++;
 }
 
 void
-sa_state_remove(SaWindow *window, SaGroup *group)
+sa_state_add(SaState *state, SaWindow *window, SaGroup *group)
+{
+	add_to_bucket(window, group);
+	if (state->sessions)
+		sa_session_add(state, group);
+}
+
+void
+sa_state_remove(SaState *state, SaWindow *window, SaGroup *group)
 {
 	SaGroup   **link = &window->buckets[group->hash & (window->nbuckets - 1)];
 
@@ -407,6 +408,8 @@ sa_state_remove(SaWindow *window, SaGroup *group)
 	*link = group->next;
 	window->ngroups--;
 	window->leaked++;
+	if (state->sessions)
+		sa_session_remove(state, group);
 }
 
 /* Keys and states from the group's entry in a log. */
@@ -588,6 +591,7 @@ sa_state_touch(SaState *state, SaWindow *window, SaGroup *group, bool fresh, boo
 	entry = &state->touched[state->ntouched++];
 	entry->group = group;
 	entry->window = window;
+	entry->hash = group->hash;
 	entry->fresh = fresh;
 	entry->changed = changed;
 	entry->unsaved = group->unsaved;
@@ -964,23 +968,6 @@ put_out(SaState *state, SaWindow *window, bool (*leaves) (SaState *state, SaGrou
 	return n;
 }
 
-/* The same groups from the last to the first: so sessions find their places at once. */
-static SaGroup *
-turn_round(SaGroup *group)
-{
-	SaGroup    *turned = NULL;
-
-	while (group)
-	{
-		SaGroup    *next = group->next;
-
-		group->next = turned;
-		turned = group;
-		group = next;
-	}
-	return turned;
-}
-
 /* The hot groups into new memory, without what others have left in the old one. */
 static void
 move_groups(SaState *state, SaWindow *window)
@@ -991,9 +978,9 @@ move_groups(SaState *state, SaWindow *window)
 
 	window->hot = AllocSetContextCreate(window->cxt, "stream_agg groups", ALLOCSET_SMALL_SIZES);
 	start_hot(window);
-	sa_session_forget_ends(state);
+	state->index = sa_session_forget(state->index);
 	for (uint32 i = 0; i < nbuckets; i++)
-		for (SaGroup *group = turn_round(buckets[i]); group; group = group->next)
+		for (SaGroup *group = buckets[i]; group; group = group->next)
 		{
 			SaGroup    *copy = sa_state_make_group(state, &window->arena, sa_group_keys(state, group),
 												   sa_group_nulls(state, group));
@@ -1055,6 +1042,20 @@ abort_window(SaState *state, SaWindow *window, void *arg)
 		move_groups(state, window);
 }
 
+/* It was a session before, perhaps another one: in its bucket, but in no index that has it as it is now. */
+static void
+undo_session(SaState *state, SaTouched *entry)
+{
+	SaGroup    *group = entry->group;
+
+	if (!group->gone)
+		sa_state_remove(state, entry->window, group);
+	group->gone = entry->fresh;
+	group->hash = entry->hash;
+	if (!entry->fresh)
+		add_to_bucket(entry->window, group);
+}
+
 static void
 undo(SaState *state, SaTouched *entry)
 {
@@ -1064,14 +1065,10 @@ undo(SaState *state, SaTouched *entry)
 	group->result_tid = entry->result_tid;
 	group->unsaved = entry->unsaved;
 	group->touched = entry->changed && !entry->fresh && entry->undo == NULL;
-	if (group->gone)
-	{
-		group->gone = entry->fresh;
-		if (!entry->fresh)
-			sa_state_add(state, entry->window, group);
-	}
+	if (state->sessions)
+		undo_session(state, entry);
 	else if (entry->fresh)
-		sa_state_remove(entry->window, group);
+		sa_state_remove(state, entry->window, group);
 	else if (entry->undo)
 	{
 		restore_states(state, entry->window, group, entry->undo);

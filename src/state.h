@@ -33,6 +33,7 @@ typedef struct SaTouched
 {
 	SaGroup    *group;
 	SaWindow   *window;
+	uint32		hash;
 	bool		fresh;			/* the group is new in this batch */
 	bool		changed;		/* else it is only saved */
 	bool		unsaved;

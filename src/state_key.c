@@ -89,12 +89,22 @@ hash_key(SaKeyInfo *info, Datum value)
 }
 
 uint32
-sa_state_hash_keys(SaState *state, const Datum *keys, const bool *nulls)
+sa_state_hash_own_keys(SaState *state, const Datum *keys, const bool *nulls)
 {
 	uint32		hash = 0x9e3779b9;
 
-	for (int i = 0; i < state->nhashed; i++)
+	for (int i = 0; i < state->nown; i++)
 		hash = hash_combine(hash, nulls[i] ? 0 : hash_key(&state->keys[i], keys[i]));
+	return hash;
+}
+
+uint32
+sa_state_hash_keys(SaState *state, const Datum *keys, const bool *nulls)
+{
+	uint32		hash = sa_state_hash_own_keys(state, keys, nulls);
+
+	if (state->sessions)
+		hash = hash_combine(hash, hash_key(&state->keys[state->nown], keys[state->nown]));
 	return hash;
 }
 
@@ -143,9 +153,9 @@ sa_state_equal_keys(SaState *state, const SaGroup *group, const Datum *keys, con
 }
 
 bool
-sa_state_equal_hashed(SaState *state, const SaGroup *group, const Datum *keys, const bool *nulls)
+sa_state_equal_own_keys(SaState *state, const SaGroup *group, const Datum *keys, const bool *nulls)
 {
-	return equal_first(state, group, keys, nulls, state->nhashed);
+	return equal_first(state, group, keys, nulls, state->nown);
 }
 
 static Datum

@@ -17,10 +17,10 @@ sa_hash_int64(int64 n)
 /* What it takes to compare the keys of a query, in its context. */
 extern SaKeyInfo *sa_state_key_create(const SaQuery *query);
 
-/* NULLs are equal to each other, as in GROUP BY. */
+/* NULLs are equal to each other, as in GROUP BY.  Of a session, the start counts and the end does not, or neither. */
 extern uint32 sa_state_hash_keys(SaState *state, const Datum *keys, const bool *nulls);
-/* Alike but for start and end, which are no part of the hash? */
-extern bool sa_state_equal_hashed(SaState *state, const SaGroup *group, const Datum *keys, const bool *nulls);
+extern uint32 sa_state_hash_own_keys(SaState *state, const Datum *keys, const bool *nulls);
+extern bool sa_state_equal_own_keys(SaState *state, const SaGroup *group, const Datum *keys, const bool *nulls);
 extern bool sa_state_equal_keys(SaState *state, const SaGroup *group, const Datum *keys, const bool *nulls);
 
 /*

@@ -48,8 +48,7 @@ struct SaWindow
 };
 
 typedef struct SaKeyInfo SaKeyInfo;
-typedef struct SaSessionEnds SaSessionEnds;
-
+typedef struct SaSessions SaSessions;
 struct SaState
 {
 	MemoryContext cxt;
@@ -69,9 +68,10 @@ struct SaState
 	bool		unlogged;		/* as committed */
 	bool		unlogging;		/* in this batch */
 	bool		sessions;		/* their starts and ends are the last two keys, in microseconds */
-	SaSessionEnds *ends;		/* in windows_cxt; NULL: to be made anew */
+	SaSessions *index;			/* of them, in windows_cxt; NULL: none yet */
 	int			nkeys;
-	int			nhashed;		/* the first so many: without starts and ends */
+	int			nown;			/* the first so many: without starts and ends */
+	Size		node_at;		/* where a group has its place in the index */
 	SaKeyInfo  *keys;
 	SaCodec    *codecs;			/* of the keys */
 	int			naggs;
@@ -95,7 +95,7 @@ struct SaState
 	bool	   *row_nulls;
 };
 
-/* States, keys and their being null stand behind the group itself. */
+/* Behind the group itself. */
 #define sa_group_states(group) ((SaTrans *) ((group) + 1))
 #define sa_group_keys(state, group) ((Datum *) (sa_group_states(group) + (state)->naggs))
 #define sa_group_nulls(state, group) ((bool *) (sa_group_keys(state, group) + (state)->nkeys))
@@ -108,7 +108,7 @@ extern void sa_state_commit_window(SaState *state, SaWindow *window, void *arg);
 /* The group with these keys, which comes into being where it is not there; its states are started. */
 extern SaGroup *sa_state_find(SaState *state, SaWindow *window, uint32 hash, Datum *keys, bool *nulls, bool *found);
 extern void sa_state_add(SaState *state, SaWindow *window, SaGroup *group);
-extern void sa_state_remove(SaWindow *window, SaGroup *group);
+extern void sa_state_remove(SaState *state, SaWindow *window, SaGroup *group);
 extern SaGroup *sa_state_make_group(SaState *state, SaArena *arena, Datum *keys, bool *nulls);
 extern SaGroup *sa_state_create_group(SaState *state, SaWindow *window, uint32 hash, Datum *keys, bool *nulls);
 extern void sa_state_touch(SaState *state, SaWindow *window, SaGroup *group, bool fresh, bool changed);

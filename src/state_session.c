@@ -2,13 +2,15 @@
  * state_session.c
  *		Sessions: groups whose windows grow, and become one when they meet.
  *
- * All sessions of a view are groups of one window without end.  Their own starts and ends are two more keys, which say
- * who they are but are no part of the hash; so the sessions of one key are in one bucket, where the latest comes first.
+ * All sessions of a view are groups of one window without end.  Their own starts and ends are two more keys, of which the
+ * start is part of the hash, so that the many sessions that a key may have are in many buckets.  An index has the sessions
+ * of each key in the order of their starts: a hash table by the other keys, each entry of which is a tree (a treap, whose
+ * priorities are the groups' hashes), mostly of one.
  *
  * Invariant: sessions of one key neither overlap nor touch each other.  Those that an event makes meet become the
- * earliest of them, and the others are gone: their rows are deleted, and a log needs not say so, since an entry there
+ * earliest of them, and the others are gone: their rows are deleted, and a log need not say so, since an entry there
  * takes the place of all older ones that it touches, and of those that have ended before the floor.  Between batches, all
- * are in memory.
+ * are in memory; but for what a failed batch has touched, which the next one begins by reading back.
  */
 #include "postgres.h"
 
@@ -19,63 +21,232 @@
 #include "state_session.h"
 #include "watermark.h"
 
+#define FIRST_ROOTS 64
+#define FIRST_ENDS 1024
+
 typedef struct SaSessionEnd
 {
 	int64		end;			/* it may be later by now */
 	SaGroup    *group;
 } SaSessionEnd;
 
-/* A heap: the first is the earliest. */
-struct SaSessionEnds
+struct SaSessions
 {
-	SaSessionEnd *list;
-	int64		n;
-	int64		max;
+	SaGroup   **roots;			/* by hash of the keys */
+	uint32		nroots;			/* a power of two */
+	int64		count;
+	SaSessionEnd *ends;			/* a heap: the first is the earliest; NULL: to be made anew */
+	int64		nends;
+	int64		maxends;
 };
 
-static void
-set_bounds(SaState *state, SaGroup *group, int64 start, int64 end)
+/* --- the index --- */
+
+/* What comes before it: by hash, then by start; and all is told apart. */
+typedef struct Bound
 {
-	sa_group_keys(state, group)[state->nhashed] = Int64GetDatum(start);
-	sa_group_keys(state, group)[state->nhashed + 1] = Int64GetDatum(end);
+	uint32		hash;
+	int64		start;
+	const SaGroup *group;		/* NULL: behind all that start then */
+} Bound;
+
+static inline SaSessionNode *
+node_of(SaState *state, SaGroup *group)
+{
+	return (SaSessionNode *) ((char *) group + state->node_at);
 }
 
-/* --- by key --- */
+static bool
+is_before(SaState *state, SaGroup *group, const Bound *bound)
+{
+	uint32		hash = node_of(state, group)->own_hash;
+
+	if (hash != bound->hash)
+		return hash < bound->hash;
+	if (sa_session_start(state, group) != bound->start)
+		return sa_session_start(state, group) < bound->start;
+	return bound->group == NULL || group < bound->group;
+}
+
+static Bound
+bound_of(SaState *state, SaGroup *group)
+{
+	return (Bound) {node_of(state, group)->own_hash, sa_session_start(state, group), group};
+}
+
+static SaGroup **
+root_of(SaSessions *index, uint32 hash)
+{
+	return &index->roots[hash & (index->nroots - 1)];
+}
+
+static void
+insert(SaState *state, SaGroup **link, SaGroup *group)
+{
+	Bound		bound = bound_of(state, group);
+	SaGroup   **less = &node_of(state, group)->left;
+	SaGroup   **greater = &node_of(state, group)->right;
+	SaGroup    *rest;
+
+	while (*link && (*link)->hash >= group->hash)
+		link = is_before(state, *link, &bound) ? &node_of(state, *link)->right : &node_of(state, *link)->left;
+	rest = *link;
+	*link = group;
+	while (rest)
+	{
+		SaGroup  ***side = is_before(state, rest, &bound) ? &less : &greater;
+
+		**side = rest;
+		*side = side == &less ? &node_of(state, rest)->right : &node_of(state, rest)->left;
+		rest = **side;
+	}
+	*less = *greater = NULL;
+}
+
+/* Put two trees, all of the first before all of the second, into the place of one. */
+static void
+join(SaState *state, SaGroup **link, SaGroup *less, SaGroup *greater)
+{
+	while (less && greater)
+	{
+		if (less->hash >= greater->hash)
+		{
+			*link = less;
+			link = &node_of(state, less)->right;
+			less = *link;
+		}
+		else
+		{
+			*link = greater;
+			link = &node_of(state, greater)->left;
+			greater = *link;
+		}
+	}
+	*link = less ? less : greater;
+}
+
+static void
+create_roots(SaState *state, SaSessions *index, uint32 n)
+{
+	index->nroots = n;
+	index->roots = MemoryContextAllocExtended(state->windows_cxt, sizeof(SaGroup *) * n, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+}
+
+static void
+grow_roots(SaState *state, SaSessions *index)
+{
+	SaGroup   **old = index->roots;
+	uint32		n = index->nroots;
+
+	create_roots(state, index, n * 2);
+	for (uint32 i = 0; i < n; i++)
+		while (old[i])
+		{
+			SaGroup    *group = old[i];
+
+			join(state, &old[i], node_of(state, group)->left, node_of(state, group)->right);
+			insert(state, root_of(index, node_of(state, group)->own_hash), group);
+		}
+	pfree(old);
+}
+
+static void
+create_index(SaState *state)
+{
+	SaSessions *index = MemoryContextAllocZero(state->windows_cxt, sizeof(SaSessions));
+
+	create_roots(state, index, FIRST_ROOTS);
+	state->index = index;
+}
 
 void
-sa_session_link(SaState *state, SaGroup **bucket, SaGroup *group)
+sa_session_add(SaState *state, SaGroup *group)
 {
-	SaGroup   **link = bucket;
-	const Datum *keys = sa_group_keys(state, group);
-	const bool *nulls = sa_group_nulls(state, group);
-
-	while (*link && !((*link)->hash == group->hash && sa_session_start(state, *link) < sa_session_start(state, group) &&
-					  sa_state_equal_hashed(state, *link, keys, nulls)))
-		link = &(*link)->next;
-	group->next = *link;
-	*link = group;
+	if (state->index == NULL)
+		create_index(state);
+	if (state->index->count >= state->index->nroots)
+		grow_roots(state, state->index);
+	state->index->count++;
+	node_of(state, group)->own_hash = sa_state_hash_own_keys(state, sa_group_keys(state, group), sa_group_nulls(state, group));
+	insert(state, root_of(state->index, node_of(state, group)->own_hash), group);
 }
 
-/* From this group of a bucket on, the first session of the keys that touches what their last two begin and end. */
-static SaGroup *
-next_touching(SaState *state, SaGroup *group, uint32 hash, const Datum *keys, const bool *nulls)
+void
+sa_session_remove(SaState *state, SaGroup *group)
 {
-	int64		start = DatumGetInt64(keys[state->nhashed]);
-	int64		end = DatumGetInt64(keys[state->nhashed + 1]);
+	Bound		bound = bound_of(state, group);
+	SaGroup   **link = root_of(state->index, bound.hash);
 
-	for (; group; group = group->next)
+	while (*link != group)
+		link = is_before(state, *link, &bound) ? &node_of(state, *link)->right : &node_of(state, *link)->left;
+	join(state, link, node_of(state, group)->left, node_of(state, group)->right);
+	state->index->count--;
+}
+
+SaSessions *
+sa_session_forget(SaSessions *index)
+{
+	if (index && index->ends)
+		pfree(index->ends);
+	if (index)
 	{
-		if (group->hash != hash || sa_session_start(state, group) > end || !sa_state_equal_hashed(state, group, keys, nulls))
-			continue;
-		return sa_session_end(state, group) < start ? NULL : group;
+		pfree(index->roots);
+		pfree(index);
+	}
+	return NULL;
+}
+
+/* The last one before the bound of those with the bound's hash. */
+static SaGroup *
+last_before(SaState *state, const Bound *bound)
+{
+	SaGroup    *found = NULL;
+	SaGroup    *tree = state->index ? *root_of(state->index, bound->hash) : NULL;
+
+	while (tree)
+	{
+		if (is_before(state, tree, bound))
+		{
+			found = tree;
+			tree = node_of(state, tree)->right;
+		}
+		else
+			tree = node_of(state, tree)->left;
+	}
+	return found && node_of(state, found)->own_hash == bound->hash ? found : NULL;
+}
+
+/* The last session of these keys before the bound, if it touches what begins at start; the bound comes to be there. */
+static SaGroup *
+last_touching(SaState *state, Bound *bound, int64 start, const Datum *keys, const bool *nulls)
+{
+	SaGroup    *group;
+
+	while ((group = last_before(state, bound)) != NULL)
+	{
+		*bound = bound_of(state, group);
+		if (sa_state_equal_own_keys(state, group, keys, nulls))
+			return sa_session_end(state, group) < start ? NULL : group;
 	}
 	return NULL;
 }
 
 static SaGroup *
-first_touching(SaState *state, SaWindow *window, uint32 hash, const Datum *keys, const bool *nulls)
+first_touching(SaState *state, Bound *bound, const Datum *keys, const bool *nulls)
 {
-	return next_touching(state, window->buckets[hash & (window->nbuckets - 1)], hash, keys, nulls);
+	*bound = (Bound) {sa_state_hash_own_keys(state, keys, nulls), DatumGetInt64(keys[state->nown + 1]), NULL};
+	return last_touching(state, bound, DatumGetInt64(keys[state->nown]), keys, nulls);
+}
+
+/* The next one before this group, if it touches the keys' start too. */
+static SaGroup *
+next_touching(SaState *state, SaGroup *group, Bound *bound, const Datum *keys, const bool *nulls)
+{
+	int64		start = DatumGetInt64(keys[state->nown]);
+
+	if (start >= sa_session_start(state, group))
+		return NULL;			/* for then it would touch the group */
+	return last_touching(state, bound, start, keys, nulls);
 }
 
 /* --- by end --- */
@@ -83,42 +254,44 @@ first_touching(SaState *state, SaWindow *window, uint32 hash, const Datum *keys,
 #define ENDS_BEFORE(a, b) ((a)->end < (b)->end)
 
 static void
-sift_up(SaSessionEnds *ends, int64 i)
+sift_up(SaSessions *index, int64 i)
 {
-	SaSessionEnd moved = ends->list[i];
+	SaSessionEnd *ends = index->ends;
+	SaSessionEnd moved = ends[i];
 
-	for (; i > 0 && ENDS_BEFORE(&moved, &ends->list[(i - 1) / 2]); i = (i - 1) / 2)
-		ends->list[i] = ends->list[(i - 1) / 2];
-	ends->list[i] = moved;
+	for (; i > 0 && ENDS_BEFORE(&moved, &ends[(i - 1) / 2]); i = (i - 1) / 2)
+		ends[i] = ends[(i - 1) / 2];
+	ends[i] = moved;
 }
 
 static void
-sift_down(SaSessionEnds *ends, int64 i)
+sift_down(SaSessions *index, int64 i)
 {
-	SaSessionEnd moved = ends->list[i];
+	SaSessionEnd *ends = index->ends;
+	SaSessionEnd moved = ends[i];
 
 	for (;;)
 	{
 		int64		child = 2 * i + 1;
 
-		if (child + 1 < ends->n && ENDS_BEFORE(&ends->list[child + 1], &ends->list[child]))
+		if (child + 1 < index->nends && ENDS_BEFORE(&ends[child + 1], &ends[child]))
 			child++;
-		if (child >= ends->n || !ENDS_BEFORE(&ends->list[child], &moved))
+		if (child >= index->nends || !ENDS_BEFORE(&ends[child], &moved))
 			break;
-		ends->list[i] = ends->list[child];
+		ends[i] = ends[child];
 		i = child;
 	}
-	ends->list[i] = moved;
+	ends[i] = moved;
 }
 
 static void
 add_end(SaState *state, SaGroup *group)
 {
-	SaSessionEnds *ends = state->ends;
+	SaSessions *index = state->index;
 
-	if (ends->n == ends->max)
-		ends->list = repalloc_huge(ends->list, sizeof(SaSessionEnd) * (ends->max *= 2));
-	ends->list[ends->n++] = (SaSessionEnd) {.end = sa_session_end(state, group), .group = group};
+	if (index->nends == index->maxends)
+		index->ends = repalloc_huge(index->ends, sizeof(SaSessionEnd) * (index->maxends *= 2));
+	index->ends[index->nends++] = (SaSessionEnd) {.end = sa_session_end(state, group), .group = group};
 }
 
 static void
@@ -132,55 +305,55 @@ add_window_ends(SaState *state, SaWindow *window, void *arg)
 static void
 make_ends(SaState *state)
 {
-	SaSessionEnds *ends = MemoryContextAllocZero(state->windows_cxt, sizeof(SaSessionEnds));
+	SaSessions *index = state->index;
 
-	ends->max = 1024;
-	ends->list = MemoryContextAlloc(state->windows_cxt, sizeof(SaSessionEnd) * ends->max);
-	state->ends = ends;
+	index->nends = 0;
+	index->maxends = FIRST_ENDS;
+	index->ends = MemoryContextAlloc(state->windows_cxt, sizeof(SaSessionEnd) * index->maxends);
 	sa_state_each_window(state, add_window_ends, NULL);
-	for (int64 i = ends->n / 2 - 1; i >= 0; i--)
-		sift_down(ends, i);
+	for (int64 i = index->nends / 2 - 1; i >= 0; i--)
+		sift_down(index, i);
 }
 
 void
 sa_session_forget_ends(SaState *state)
 {
-	if (state->ends == NULL)
+	if (state->index == NULL || state->index->ends == NULL)
 		return;
-	pfree(state->ends->list);
-	pfree(state->ends);
-	state->ends = NULL;
+	pfree(state->index->ends);
+	state->index->ends = NULL;
 }
 
 static void
-remove_first(SaSessionEnds *ends)
+remove_first_end(SaSessions *index)
 {
-	ends->list[0] = ends->list[--ends->n];
-	if (ends->n > 0)
-		sift_down(ends, 0);
+	index->ends[0] = index->ends[--index->nends];
+	if (index->nends > 0)
+		sift_down(index, 0);
 }
 
 /* The session that ends first, NULL: there is none; what is no longer as it was on the way there is put right. */
 static SaGroup *
 first_to_end(SaState *state)
 {
-	SaSessionEnds *ends;
+	SaSessions *index = state->index;
 
-	if (state->ends == NULL)
+	if (index == NULL)
+		return NULL;
+	if (index->ends == NULL)
 		make_ends(state);
-	ends = state->ends;
-	while (ends->n > 0)
+	while (index->nends > 0)
 	{
-		SaSessionEnd *first = &ends->list[0];
+		SaSessionEnd *first = &index->ends[0];
 
 		if (first->group->gone)
-			remove_first(ends);
+			remove_first_end(index);
 		else if (first->end == sa_session_end(state, first->group))
 			return first->group;
 		else
 		{
 			first->end = sa_session_end(state, first->group);
-			sift_down(ends, 0);
+			sift_down(index, 0);
 		}
 	}
 	return NULL;
@@ -196,6 +369,22 @@ sa_session_first_end(SaState *state)
 
 /* --- meeting --- */
 
+/* Its hash is that of the new start. */
+static void
+set_bounds(SaState *state, SaWindow *window, SaGroup *group, uint32 hash, int64 start, int64 end)
+{
+	Datum	   *keys = sa_group_keys(state, group);
+
+	keys[state->nown + 1] = Int64GetDatum(end);
+	if (start == DatumGetInt64(keys[state->nown]))
+		return;
+	sa_state_remove(state, window, group);
+	window->leaked--;
+	keys[state->nown] = Int64GetDatum(start);
+	group->hash = hash;
+	sa_state_add(state, window, group);
+}
+
 static void
 touch(SaState *state, SaWindow *window, SaGroup *group, bool fresh)
 {
@@ -204,9 +393,9 @@ touch(SaState *state, SaWindow *window, SaGroup *group, bool fresh)
 }
 
 static void
-leave(SaWindow *window, SaGroup *group)
+leave(SaState *state, SaWindow *window, SaGroup *group)
 {
-	sa_state_remove(window, group);
+	sa_state_remove(state, window, group);
 	group->gone = true;
 }
 
@@ -219,34 +408,37 @@ merge(SaState *state, SaWindow *window, SaGroup *earlier, SaGroup *later)
 	sa_agg_run_in(state->run, window->hot);
 	for (int i = 0; i < state->naggs; i++)
 		sa_agg_combine(state->aggs[i], state->run, &sa_group_states(earlier)[i], &sa_group_states(later)[i]);
-	set_bounds(state, earlier, sa_session_start(state, earlier), sa_session_end(state, later));
-	leave(window, later);
+	set_bounds(state, window, earlier, earlier->hash, sa_session_start(state, earlier), sa_session_end(state, later));
+	leave(state, window, later);
 }
 
 SaGroup *
 sa_session_join(SaState *state, SaWindow *window, uint32 hash, Datum *keys, bool *nulls)
 {
-	SaGroup    *group = first_touching(state, window, hash, keys, nulls);
+	int64		start = DatumGetInt64(keys[state->nown]);
+	int64		end = DatumGetInt64(keys[state->nown + 1]);
+	Bound		bound;
+	SaGroup    *group = first_touching(state, &bound, keys, nulls);
 	SaGroup    *earlier;
 
 	if (group == NULL)
 	{
 		group = sa_state_create_group(state, window, hash, keys, nulls);
 		touch(state, window, group, true);
-		if (state->ends == NULL)
+		if (state->index->ends == NULL)
 			return group;
 		add_end(state, group);
-		sift_up(state->ends, state->ends->n - 1);
+		sift_up(state->index, state->index->nends - 1);
 		return group;
 	}
-	while ((earlier = next_touching(state, group->next, hash, keys, nulls)) != NULL)
+	while ((earlier = next_touching(state, group, &bound, keys, nulls)) != NULL)
 	{
 		merge(state, window, earlier, group);
 		group = earlier;
 	}
 	touch(state, window, group, false);
-	set_bounds(state, group, Min(sa_session_start(state, group), DatumGetInt64(keys[state->nhashed])),
-			   Max(sa_session_end(state, group), DatumGetInt64(keys[state->nhashed + 1])));
+	set_bounds(state, window, group, start < sa_session_start(state, group) ? hash : group->hash,
+			   Min(start, sa_session_start(state, group)), Max(end, sa_session_end(state, group)));
 	return group;
 }
 
@@ -263,7 +455,7 @@ sa_state_close_sessions(SaState *state, TimestampTz watermark, SaGroupsCallback 
 
 	while ((group = first_to_end(state)) != NULL && sa_watermark_closes_session(sa_session_end(state, group), watermark))
 	{
-		remove_first(state->ends);
+		remove_first_end(state->index);
 		if (n == max)
 			closed = repalloc_huge(closed, sizeof(SaTouched) * (max *= 2));
 		closed[n++] = (SaTouched) {.group = group, .window = window};
@@ -273,7 +465,7 @@ sa_state_close_sessions(SaState *state, TimestampTz watermark, SaGroupsCallback 
 	for (int64 i = 0; i < n; i++)
 	{
 		touch(state, window, closed[i].group, false);
-		leave(window, closed[i].group);
+		leave(state, window, closed[i].group);
 	}
 	pfree(closed);
 }
@@ -283,17 +475,18 @@ sa_state_close_sessions(SaState *state, TimestampTz watermark, SaGroupsCallback 
 SaGroup *
 sa_session_recover(SaState *state, SaWindow *window, uint32 hash, Datum *keys, bool *nulls)
 {
-	SaGroup    *group = first_touching(state, window, hash, keys, nulls);
+	Bound		bound;
+	SaGroup    *group = first_touching(state, &bound, keys, nulls);
 	SaGroup    *earlier;
 
 	if (group == NULL)
 		return sa_state_create_group(state, window, hash, keys, nulls);
-	while ((earlier = next_touching(state, group->next, hash, keys, nulls)) != NULL)
+	while ((earlier = next_touching(state, group, &bound, keys, nulls)) != NULL)
 	{
-		leave(window, group);
+		leave(state, window, group);
 		group = earlier;
 	}
-	set_bounds(state, group, DatumGetInt64(keys[state->nhashed]), DatumGetInt64(keys[state->nhashed + 1]));
+	set_bounds(state, window, group, hash, DatumGetInt64(keys[state->nown]), DatumGetInt64(keys[state->nown + 1]));
 	return group;
 }
 
@@ -308,7 +501,7 @@ sa_session_drop_closed(SaState *state, SaWindow *window, void *floor)
 		{
 			next = group->next;
 			if (sa_watermark_closes_session(sa_session_end(state, group), *(TimestampTz *) floor))
-				leave(window, group);
+				leave(state, window, group);
 		}
 	}
 }
