@@ -124,6 +124,33 @@ SELECT * FROM one_batch ORDER BY 1, 2;
 SELECT view, read, accepted, late, late_windows, groups, windows, oldest_window_end FROM stream_agg.views ORDER BY view::text;
 DROP FOREIGN TABLE late CASCADE;
 
+-- Order: as they came, of sessions that meet the earlier one's first.  An event that makes two meet whose sums do not fit
+-- is the one that fails, and nothing is left of the attempt.
+CREATE AGGREGATE names(text) (SFUNC = array_append, STYPE = text[], COMBINEFUNC = array_cat, INITCOND = '{}');
+CREATE AGGREGATE narrow(int) (SFUNC = int4pl, STYPE = int, COMBINEFUNC = int4pl);
+CREATE FOREIGN TABLE calls (name text, at timestamptz NOT NULL, n int) SERVER stream_staged OPTIONS (event_time 'at', watermark '1 min', max_future 'infinity');
+CREATE MATERIALIZED VIEW talks WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS
+	SELECT window_start, window_end, names(name) AS names, narrow(n) AS total, count(n) AS n FROM calls, session(at, '5 s')
+	GROUP BY window_start, window_end;
+CREATE MATERIALIZED VIEW ended WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.output_mode = 'append') AS
+	SELECT window_start, window_end, names(name) AS names, narrow(n) AS total, count(n) AS n FROM calls, session(at, '5 s')
+	GROUP BY window_start, window_end;
+INSERT INTO calls VALUES ('a', '2024-01-01 12:00:10', 2000000000), ('b', '2024-01-01 12:00:12', NULL), ('c', '2024-01-01 12:00:00', NULL),
+	('d', '2024-01-01 12:00:20', 2000000000), ('e', '2024-01-01 12:00:30', -5);
+CALL stream_agg.run('calls');
+SELECT * FROM talks ORDER BY 1;
+INSERT INTO calls VALUES ('f', '2024-01-01 12:00:05', 1), ('g', '2024-01-01 12:00:16', 1), ('h', '2024-01-01 12:00:25', 1),
+	('i', '2024-01-01 12:00:07', 2000000000), ('j', '2024-01-01 11:59:59', 1);
+CALL stream_agg.run('calls');
+SELECT * FROM talks ORDER BY 1;
+SELECT view, reason, message, event->>'name' AS name FROM stream_agg.dead_letters ORDER BY view::text, 4;
+INSERT INTO calls VALUES ('k', '2024-01-01 12:02', 1);
+CALL stream_agg.run('calls');
+SELECT * FROM ended ORDER BY 1;
+DROP FOREIGN TABLE calls CASCADE;
+DROP AGGREGATE names(text);
+DROP AGGREGATE narrow(int);
+
 -- Dates, and gaps that another table has.
 CREATE TABLE plans (plan text PRIMARY KEY, gap interval);
 INSERT INTO plans VALUES ('daily', '1 day'), ('weekly', '7 days');
