@@ -387,6 +387,8 @@ explain_window(const SaQuery *query, SaOutputMode mode)
 {
 	if (!query->windowed)
 		return "none";
+	if (sa_query_has_panes(query, mode))
+		return "yes, put together from panes";
 	return mode == SA_COMPLETE ? "yes, never closed" : "yes";
 }
 

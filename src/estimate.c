@@ -54,6 +54,7 @@ typedef struct Estimate
 	bool		windowed;
 	int64		size;			/* of a window, microseconds; 0: not known */
 	int64		slide;			/* from one window to the next */
+	bool		panes;			/* windows are kept as panes */
 	int64		delay;			/* SA_NO_DELAY: none */
 	bool		complete;		/* windows never close */
 	double		window_groups;	/* of one window, or of all where there are none; < 0: not known */
@@ -91,11 +92,15 @@ put_row(ReturnSetInfo *rsinfo, int64 delay, double windows, double groups, doubl
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 
-/* Windows that end after the watermark and have begun: those of `delay` and of one more size. */
+/*
+ * Windows that end after the watermark and have begun: those of `delay` and of one more size.  As many panes begin in
+ * that time where windows start, and as many again where they end, if that is elsewhere.
+ */
 static void
 put_delay(ReturnSetInfo *rsinfo, const Estimate *estimate, int64 delay)
 {
-	double		windows = ceil(((double) delay + estimate->size) / estimate->slide);
+	int			kinds = estimate->panes && estimate->size % estimate->slide != 0 ? 2 : 1;
+	double		windows = kinds * ceil(((double) delay + estimate->size) / estimate->slide);
 	double		groups = estimate->window_groups < 0 ? -1 : windows * estimate->window_groups;
 
 	put_row(rsinfo, delay, windows, groups, groups < 0 ? -1 : groups * estimate->group_bytes, estimate->basis);
@@ -162,6 +167,7 @@ look_at_definition(SaViewConfig *config, Estimate *estimate, bool *transform)
 	estimate->size = query->measures.usual;
 	estimate->slide = query->measures.slide;
 	estimate->delay = delay_of(config->stream, options.watermark);
+	estimate->panes = sa_query_has_panes(query, options.output_mode);
 	estimate->complete = options.output_mode == SA_COMPLETE;
 	*transform = query->transform;
 	sa_query_free(query);
@@ -190,6 +196,8 @@ estimate_view(ReturnSetInfo *rsinfo, Oid view, int64 asked)
 				last.state_bytes, "now");
 		if (!estimate.windowed)
 			return;
+		if (estimate.panes)
+			estimate.basis = "as in the largest open pane";
 		estimate.window_groups = last.largest_window;
 		estimate.group_bytes = (double) last.state_bytes / Max(last.groups, 1);
 		if (last.windows == 0)

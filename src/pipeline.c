@@ -76,6 +76,7 @@ typedef struct Part
 	HTAB	   *late_pairs;		/* (event, window) whose window had closed; NULL: none yet */
 	SaSketch   *lateness;		/* of late events, behind the watermark; NULL: there are none */
 	TimestampTz *base_max;		/* per partition of the batch: the view's running maximum before it */
+	SaPane		pane;			/* of the last row; empty: none yet */
 	int			nrows;			/* of the block */
 	int			ordinals[BLOCK_ROWS];
 	Datum	   *values;			/* BLOCK_ROWS rows from below */
@@ -212,6 +213,7 @@ load_view(SaView *view)
 		(view->state == NULL || sa_state_keeps_shape(view->state)))
 		return;
 	query = sa_query_load(view->config->definition, view->config->view, GetUserId());
+	query->combines &= view->options.allowed_lateness == 0;
 	result = sa_result_create(query, view->config->view, query->cxt);
 	if (view->state)
 		sa_state_set_query(view->state, query);
@@ -327,7 +329,8 @@ window_of_row(Part *part, int ordinal, const Datum *row, const bool *nulls)
 			note_late_window(part, ordinal, end);
 			return NULL;
 		}
-		if (part->goal == RUN_REBUILD && sa_watermark_closes(end, horizon_of(part->view, part->view->floor)))
+		if (part->goal == RUN_REBUILD && sa_watermark_closes(sa_state_last_end(part->view->state, start, end),
+															 horizon_of(part->view, part->view->floor)))
 			return NULL;		/* forgotten since */
 	}
 	part->outcomes[ordinal] = SA_OUTCOME_ACCEPTED;
@@ -438,6 +441,28 @@ gather_windows(Part *part, int ordinal, TupleTableSlot *slot)
 		gather_row(part, ordinal, slot, set->windows[i]);
 }
 
+/* One row for all hopping windows of the event that it is not late for: for its pane, from the first of them on. */
+static void
+gather_pane(Part *part, int ordinal, TupleTableSlot *slot)
+{
+	SaQuery    *query = part->view->query;
+	int64		time = DatumGetInt64(slot->tts_values[query->start_column - 1]);
+	int64		window[2];
+
+	if (slot->tts_isnull[query->start_column - 1])
+		return;
+	if (time < part->pane.start || time >= part->pane.stop)
+		sa_window_pane(time, query->window_size, query->hop_slide, query->hop_origin, &part->pane);
+	window[0] = part->pane.start;
+	for (window[1] = part->pane.first_end; is_late(part, ordinal, window[0], window[1]); window[1] += query->hop_slide)
+	{
+		note_late_window(part, ordinal, window[1]);
+		if (window[1] == part->pane.last_end)
+			return;
+	}
+	gather_row(part, ordinal, slot, window);
+}
+
 static void
 take_row(TupleTableSlot *row, void *arg)
 {
@@ -446,7 +471,9 @@ take_row(TupleTableSlot *row, void *arg)
 	MemoryContext old = MemoryContextSwitchTo(part->row_cxt);
 
 	SA_FAULT("query", part->view->config->view);
-	if (part->view->query->hop_count > 0)
+	if (sa_query_has_panes(part->view->query, part->view->options.output_mode))
+		gather_pane(part, ordinal, row);
+	else if (part->view->query->hop_count > 0)
 		gather_hops(part, ordinal, row);
 	else if (part->view->query->window_set)
 		gather_windows(part, ordinal, row);
@@ -600,6 +627,7 @@ emit_groups(SaTouched *groups, int n, void *arg)
 static void
 close_windows(SaView *view, TimestampTz watermark)
 {
+	bool		has_panes = sa_query_has_panes(view->query, view->options.output_mode);
 	bool		emits = view->options.output_mode == SA_APPEND;
 	ListCell   *lc;
 
@@ -612,6 +640,12 @@ close_windows(SaView *view, TimestampTz watermark)
 		SA_FAULT("close_window", view->config->view);
 		sa_state_close_sessions(view->state, watermark, emits ? emit_groups : NULL, &emission);
 	}
+	if (has_panes)
+	{
+		Emission	emission = {.view = view};
+
+		sa_state_emit_hops(view->state, watermark, emit_groups, &emission);
+	}
 	foreach(lc, sa_state_closing(view->state, watermark))
 	{
 		SaWindow   *window = lfirst(lc);
@@ -623,7 +657,7 @@ close_windows(SaView *view, TimestampTz watermark)
 		if (!closes && !forget)
 			continue;
 		SA_FAULT("close_window", view->config->view);
-		if (closes && emits)
+		if (closes && emits && !has_panes)
 			sa_state_emit(view->state, window, !forget, emit_groups, &emission);
 		if (forget)
 			sa_state_forget(view->state, window);

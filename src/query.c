@@ -822,6 +822,34 @@ is_order_free(Aggref *aggref)
 }
 
 /*
+ * States that can be combined; but not those of aggregates that show the order of events, which is that in which they
+ * came, not that of panes.  (Some servers have combine functions for these, for plans where any order will do.)
+ */
+static bool
+may_combine(Aggref *aggref)
+{
+	HeapTuple	tuple = SearchSysCache1(AGGFNOID, ObjectIdGetDatum(aggref->aggfnoid));
+	const char *name = get_func_name(aggref->aggfnoid);
+	bool		result;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for aggregate %u", aggref->aggfnoid);
+	result = OidIsValid(((Form_pg_aggregate) GETSTRUCT(tuple))->aggcombinefn);
+	ReleaseSysCache(tuple);
+	if (aggref->aggfnoid < FirstNormalObjectId && (strcmp(name, "array_agg") == 0 || strcmp(name, "string_agg") == 0))
+		return false;
+	return result;
+}
+
+static void
+note_combining(SaQuery *query)
+{
+	query->combines = true;
+	for (int i = 0; i < query->naggs; i++)
+		query->combines &= may_combine(query->aggs[i].ref);
+}
+
+/*
  * A join may give rows in another order than that of the events, and in another one when the batch is cut
  * elsewhere.  Where that could show in the answer, they are put back in order.
  */
@@ -976,6 +1004,7 @@ sa_query_split(Query *original, ParseState *pstate)
 		unsteady_walker((Node *) query, pstate);
 		split_groups(&split);
 		split_aggs(&split);
+		note_combining(result);
 		split_above(&split);
 		make_group_desc(&split);
 	}
@@ -1133,6 +1162,12 @@ bool
 sa_query_agg_in_result(const SaQuery *query, const SaAgg *agg, int i, SaOutputMode mode)
 {
 	return mode != SA_APPEND && query->having == NULL && query->aggs[i].result != 0 && sa_agg_value_is_state(agg);
+}
+
+bool
+sa_query_has_panes(const SaQuery *query, SaOutputMode mode)
+{
+	return mode == SA_APPEND && query->hop_count > 1 && query->combines;
 }
 
 char *

@@ -49,6 +49,7 @@ typedef struct SaQuery
 	int64		hop_slide;
 	int64		hop_origin;
 	SaWindowSet *window_set;	/* others; NULL: none such */
+	bool		combines;		/* all aggregates: their states may be put together from those of panes */
 
 	int			ncolumns;		/* of the rows from below */
 	bool	   *fleeting;		/* per column: by reference, and gone with the next row */
@@ -98,15 +99,14 @@ extern void sa_query_free(SaQuery *query);
 
 extern void sa_query_check_mode(const SaQuery *query, SaOutputMode mode, int64 watermark);	/* options that do not fit the query */
 
-/*
- * Unlogged state is made again by reading again, which must give the same; errors say why it would not.  The watermark
- * is the delay, SA_NO_DELAY: there is none.
- */
+/* Unlogged state is made again by reading again, which must give the same; errors say why it would not. */
 extern void sa_query_check_unlogged(const SaQuery *query, SaOutputMode mode, int64 watermark);
 
 /* True when the group's whole state is in its result row (DESIGN.md 5); agg i alone. */
 extern bool sa_query_agg_in_result(const SaQuery *query, const SaAgg *agg, int i, SaOutputMode mode);
 
+/* Are events folded into panes, from which hopping windows are put together when they close? */
+extern bool sa_query_has_panes(const SaQuery *query, SaOutputMode mode);
 extern char *sa_query_bound(const SaQuery *query, Oid result, bool end);	/* SQL for a result row's window, in microseconds */
 
 /* Run what lies below against the batch on offer, in the current transaction and snapshot. */

@@ -27,6 +27,7 @@
 #include "state_recover.h"
 #include "state_session.h"
 #include "watermark.h"
+#include "window.h"
 
 #define MAX_KEY_BYTES 2500		/* what fits an index entry, a third of a page */
 #define MIN_LEAKED 1000			/* groups left behind by failed batches that are worth moving the others */
@@ -105,6 +106,8 @@ sa_state_set_query(SaState *state, SaQuery *query)
 	bool	   *in_result = palloc0(sizeof(bool) * (query->naggs + 1));
 	bool		same_shapes = true;
 
+	if (state->has_panes && !sa_query_has_panes(query, state->mode))
+		refuse_query();
 	if (state->query && (query->nkeys != state->query->nkeys || query->naggs != state->naggs))
 		refuse_query();
 	for (int i = 0; i < query->nkeys; i++)
@@ -126,6 +129,7 @@ sa_state_set_query(SaState *state, SaQuery *query)
 
 	/* Errors have left everything as it was. */
 	state->query = query;
+	state->has_panes = sa_query_has_panes(query, state->mode);
 	state->sessions = query->sessions;
 	state->nown = query->nkeys;
 	state->nkeys = query->nkeys + (query->sessions ? 2 : 0);
@@ -237,10 +241,10 @@ grow_window_slots(SaState *state)
 }
 
 /* No groups in memory; what memory they had must be gone. */
-static void
-start_hot(SaWindow *window)
+void
+sa_state_start_groups(SaWindow *window, uint32 nbuckets)
 {
-	window->nbuckets = FIRST_BUCKETS;
+	window->nbuckets = nbuckets;
 	window->buckets = MemoryContextAllocZero(window->hot, sizeof(SaGroup *) * window->nbuckets);
 	window->ngroups = 0;
 	window->leaked = 0;
@@ -259,9 +263,10 @@ create_window(SaState *state, int64 start, int64 end)
 	slot = window_slot(state, end);
 	window->cxt = cxt;
 	window->hot = AllocSetContextCreate(cxt, "stream_agg groups", ALLOCSET_SMALL_SIZES);
-	start_hot(window);
+	sa_state_start_groups(window, FIRST_BUCKETS);
 	window->start = start;
 	window->end = end;
+	window->last_end = sa_state_last_end(state, start, end);
 	window->fresh = true;
 	window->birth = state->batch;
 	window->next = *slot;
@@ -269,6 +274,15 @@ create_window(SaState *state, int64 start, int64 end)
 	state->nwindows++;
 	state->last = window;
 	return window;
+}
+
+int64
+sa_state_last_end(const SaState *state, int64 start, int64 end)
+{
+	const SaQuery *query = state->query;
+
+	return state->has_panes ?
+		sa_window_hop_last(start, query->window_size, query->hop_slide, query->hop_origin) : end;
 }
 
 SaWindow *
@@ -346,8 +360,8 @@ sa_state_make_group(SaState *state, SaArena *arena, Datum *keys, bool *nulls)
 	return group;
 }
 
-static void
-start_states(SaState *state, MemoryContext cxt, SaGroup *group)
+void
+sa_state_start_states(SaState *state, MemoryContext cxt, SaGroup *group)
 {
 	sa_agg_run_in(state->run, cxt);
 	for (int i = 0; i < state->naggs; i++)
@@ -422,7 +436,7 @@ load_from_log(SaState *state, SaWindow *window, const SaColdEntry *entry, Datum 
 
 	sa_state_log_keys(state, &reader, keys, nulls);
 	group = sa_state_make_group(state, &window->arena, keys, nulls);
-	start_states(state, window->hot, group);
+	sa_state_start_states(state, window->hot, group);
 	sa_state_log_states(state, &reader, window->hot, group);
 	ExecDropSingleTupleTableSlot(slot);
 	return group;
@@ -531,7 +545,7 @@ sa_state_create_group(SaState *state, SaWindow *window, uint32 hash, Datum *keys
 {
 	SaGroup    *group = sa_state_make_group(state, &window->arena, keys, nulls);
 
-	start_states(state, window->hot, group);
+	sa_state_start_states(state, window->hot, group);
 	group->hash = hash;
 	sa_state_add(state, window, group);
 	return group;
@@ -738,8 +752,8 @@ sa_state_values(SaState *state, SaWindow *window, SaGroup *group, Datum *values,
 static int
 compare_window_end(const ListCell *a, const ListCell *b)
 {
-	int64		x = ((SaWindow *) lfirst(a))->end;
-	int64		y = ((SaWindow *) lfirst(b))->end;
+	int64		x = ((SaWindow *) lfirst(a))->last_end;
+	int64		y = ((SaWindow *) lfirst(b))->last_end;
 
 	return x < y ? -1 : x > y;
 }
@@ -753,9 +767,10 @@ sa_state_closing(SaState *state, TimestampTz watermark)
 		return NIL;
 	for (uint32 i = 0; i < state->nslots; i++)
 		for (SaWindow *window = state->windows[i]; window; window = window->next)
-			if (!window->forgotten && sa_watermark_closes(window->end, watermark))
+			if (!window->forgotten && sa_watermark_closes(window->last_end, watermark))
 				result = lappend(result, window);
 	list_sort(result, compare_window_end);
+	state->closing = Max(state->closed, watermark);
 	return result;
 }
 
@@ -852,7 +867,7 @@ emit_entry(SaState *state, SaWindow *window, SaLogReader *reader, const SaColdEn
 	group->hash = entry->hash;
 	group->place = entry->place;
 	group->result_tid = entry->row;
-	start_states(state, piece->cxt, group);
+	sa_state_start_states(state, piece->cxt, group);
 	sa_state_log_states(state, reader, piece->cxt, group);
 	add_to_piece(piece, window, group);
 	if (MemoryContextMemAllocated(piece->cxt, false) < PIECE_BYTES)
@@ -926,6 +941,7 @@ sa_state_commit(SaState *state)
 		group->unsaved &= state->unlogging;
 	}
 	state->unlogged = state->unlogging;
+	state->closed = state->closing;
 	for (int i = 0; i < SA_NLOGS; i++)
 		state->logs[i].dead_chunks += state->logs[i].chunks_deleted;
 	if (!state->rebuilding)
@@ -977,7 +993,7 @@ move_groups(SaState *state, SaWindow *window)
 	MemoryContext old = window->hot;
 
 	window->hot = AllocSetContextCreate(window->cxt, "stream_agg groups", ALLOCSET_SMALL_SIZES);
-	start_hot(window);
+	sa_state_start_groups(window, FIRST_BUCKETS);
 	state->index = sa_session_forget(state->index);
 	for (uint32 i = 0; i < nbuckets; i++)
 		for (SaGroup *group = buckets[i]; group; group = group->next)
@@ -1102,9 +1118,15 @@ sa_state_reset(SaState *state)
 /* --- memory --- */
 
 int64
+sa_state_limit(void)
+{
+	return state_memory * INT64CONST(1024);
+}
+
+int64
 sa_state_excess(SaState *state)
 {
-	int64		limit = state_memory * INT64CONST(1024);
+	int64		limit = sa_state_limit();
 	int64		bytes = state->held ? 0 : MemoryContextMemAllocated(state->windows_cxt, true);
 
 	return bytes <= limit ? 0 : bytes - limit * 3 / 4;
@@ -1147,7 +1169,7 @@ cool_down(SaState *state, SaWindow *window, bool (*leaves) (SaState *state, SaGr
 	else
 	{
 		MemoryContextReset(window->hot);
-		start_hot(window);
+		sa_state_start_groups(window, FIRST_BUCKETS);
 	}
 	return before - (int64) MemoryContextMemAllocated(window->cxt, true);
 }
@@ -1205,6 +1227,16 @@ sa_state_make_room(SaState *state)
 	pfree(windows);
 }
 
+/* The next end that is to come, of this window or of those that a pane is part of. */
+static void
+note_end(const SaState *state, const SaWindow *window, SaStateSize *size)
+{
+	int64		end = state->has_panes ? sa_window_hop_after(window->end, state->query->hop_slide, state->closed) : window->end;
+
+	if (end != SA_NO_WINDOW_END && (TIMESTAMP_IS_NOBEGIN(size->oldest) || end < size->oldest))
+		size->oldest = end;
+}
+
 void
 sa_state_size(SaState *state, SaStateSize *size)
 {
@@ -1223,8 +1255,7 @@ sa_state_size(SaState *state, SaStateSize *size)
 			size->groups += groups;
 			size->windows += state->sessions ? groups : 1;
 			size->largest = Max(size->largest, state->sessions ? Min(groups, 1) : groups);
-			if (window->end != SA_NO_WINDOW_END && (TIMESTAMP_IS_NOBEGIN(size->oldest) || window->end < size->oldest))
-				size->oldest = window->end;
+			note_end(state, window, size);
 			size->first_birth = Min(size->first_birth, window->birth);
 			size->last_birth = Max(size->last_birth, window->birth);
 		}

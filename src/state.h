@@ -88,6 +88,13 @@ extern void sa_state_key_values(SaState *state, const SaGroup *group, Datum *val
 extern void sa_state_sort(SaState *state, SaTouched **groups, int n);	/* by window, then by bytes of keys */
 
 /*
+ * Where events are folded into panes (state_pane.c), the windows above are panes, whose end is that of the first hopping
+ * window that counts their events.  When the state of a window is forgotten.
+ */
+extern int64 sa_state_last_end(const SaState *state, int64 start, int64 end);
+extern void sa_state_emit_hops(SaState *state, TimestampTz watermark, void (*fn) (SaTouched *groups, int n, void *arg), void *arg);
+
+/*
  * Windows that the watermark closes or has closed, by their end, as SaWindow; the groups of one, in pieces that fit
  * memory (keep: they stay, and are to know the rows that they get).
  */

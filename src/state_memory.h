@@ -29,6 +29,7 @@ struct SaWindow
 	SaWindow   *next;			/* in the hash of windows */
 	int64		start;
 	int64		end;
+	int64		last_end;		/* when it is forgotten: its end, unless it is a pane */
 	MemoryContext cxt;			/* everything of the window */
 	MemoryContext hot;			/* groups in memory, with their states */
 	SaArena		arena;			/* in it */
@@ -62,6 +63,9 @@ struct SaState
 	bool		needs_log;
 	bool		keeps_rows;		/* groups know their rows of the result */
 	bool		held;			/* groups never leave memory */
+	bool		has_panes;		/* windows are panes (state_pane.c) */
+	TimestampTz closed;			/* windows that end by then have been closed */
+	TimestampTz closing;		/* likewise, once this batch has committed */
 	bool		recovered;
 	bool		rebuilding;
 	bool		lenient;		/* rows of the result may have lost their groups */
@@ -101,6 +105,8 @@ struct SaState
 #define sa_group_nulls(state, group) ((bool *) (sa_group_keys(state, group) + (state)->nkeys))
 
 extern void sa_state_start_over(SaState *state);
+extern void sa_state_start_groups(SaWindow *window, uint32 nbuckets);	/* none yet, in `hot`; nbuckets is a power of two */
+extern void sa_state_start_states(SaState *state, MemoryContext cxt, SaGroup *group);
 extern void sa_state_each_window(SaState *state, void (*fn) (SaState *state, SaWindow *window, void *arg), void *arg);
 extern void sa_state_drop_window(SaState *state, SaWindow *window);
 extern void sa_state_commit_window(SaState *state, SaWindow *window, void *arg);
@@ -114,6 +120,7 @@ extern SaGroup *sa_state_create_group(SaState *state, SaWindow *window, uint32 h
 extern void sa_state_touch(SaState *state, SaWindow *window, SaGroup *group, bool fresh, bool changed);
 extern void sa_state_revive_all(SaState *state, SaWindow *window, void *arg);	/* that are cold */
 
+extern int64 sa_state_limit(void);	/* stream_agg.state_memory in bytes */
 extern int64 sa_state_excess(SaState *state);	/* bytes to be freed, 0 below the limit */
 extern SaWindow **sa_state_hot_windows(SaState *state, int *count);	/* the coldest first */
 extern int64 sa_state_hot_bytes(const SaWindow *window);

@@ -33,6 +33,7 @@
 #include "state_recover.h"
 #include "state_session.h"
 #include "watermark.h"
+#include "window.h"
 
 #define BLOCK_ROWS 64			/* taken to their groups together */
 #define ROOM_ROWS 1024			/* read between looks at memory, a multiple of it */
@@ -381,7 +382,7 @@ file_of(Oid relid)
 static bool
 is_closed(const SaState *state, const SaWindow *window, TimestampTz floor)
 {
-	return state->query->windowed && sa_watermark_closes(window->end, floor);
+	return state->query->windowed && sa_watermark_closes(window->last_end, floor);
 }
 
 /* Every group has its place, and in update mode its row, which HAVING may refuse. */
@@ -439,6 +440,7 @@ recover(SaState *state, TimestampTz floor, int nlogs)
 	if (state->mode == SA_COMPLETE)
 		floor = DT_NOBEGIN;		/* none is */
 	sa_state_start_over(state);
+	state->closed = state->closing = floor;
 	note_files(state);
 	if (state->needs_log)
 		for (int i = 0; i < nlogs; i++)
@@ -467,6 +469,7 @@ sa_state_begin(SaState *state, TimestampTz floor, bool unlogged)
 	else if (state->sessions)
 		sa_state_each_window(state, sa_state_revive_all, NULL);
 	state->unlogging = unlogged;
+	state->closed = state->closing = floor;
 	state->batch++;
 	return true;
 }
@@ -578,6 +581,7 @@ void
 sa_state_rebuild_end(SaState *state, TimestampTz floor, bool complete)
 {
 	sa_state_commit(state);		/* should the rest fail, it begins anew */
+	state->closed = state->closing = floor;
 	if (state->keeps_rows)
 		find_rows(state, floor, complete);
 	sa_state_each_window(state, sa_state_commit_window, NULL);
@@ -612,20 +616,53 @@ adopt_group(SaState *state, Adoption *adoption, SaWindow *old_window, SaWindow *
 	group = sa_state_find(state, window, sa_state_hash_keys(state, state->row_keys, state->row_nulls), state->row_keys,
 						  state->row_nulls, &found);
 	group->result_tid = old->result_tid;
-	sa_state_touch(state, window, group, true, true);
+	if (!found)
+		sa_state_touch(state, window, group, true, true);
 	for (int i = 0; i < state->naggs; i++)
 	{
 		int			j = adoption->aggs[i];
+		SaTrans    *into = &sa_group_states(group)[i];
+		SaTrans		more;
 
 		if (j < 0)
 			continue;
 		resetStringInfo(&adoption->bytes);
 		sa_agg_run_in(from->run, old_window->hot);
 		sa_agg_write(from->aggs[j], from->run, &sa_group_states(old)[j], &adoption->bytes);
-		sa_agg_discard(state->aggs[i], &sa_group_states(group)[i]);
 		sa_agg_run_in(state->run, window->hot);
-		sa_agg_read(state->aggs[i], state->run, &sa_group_states(group)[i], &adoption->bytes);
+		sa_agg_read(state->aggs[i], state->run, &more, &adoption->bytes);
+		if (found)
+			sa_agg_combine(state->aggs[i], state->run, into, &more);
+		else
+		{
+			sa_agg_discard(state->aggs[i], into);
+			*into = more;
+		}
 	}
+}
+
+static void
+adopt_window(SaState *state, Adoption *adoption, SaWindow *old, int64 start, int64 end)
+{
+	SaWindow   *window = sa_state_window(state, start, end);
+
+	for (uint32 i = 0; i < old->nbuckets; i++)
+		for (SaGroup *group = old->buckets[i]; group; group = group->next)
+		{
+			CHECK_FOR_INTERRUPTS();
+			adopt_group(state, adoption, old, window, group);
+		}
+}
+
+/* Without panes from here on: to each of its hopping windows that are still to close. */
+static void
+adopt_pane(SaState *state, Adoption *adoption, SaWindow *old)
+{
+	const SaQuery *query = state->query;
+
+	for (int64 end = sa_window_hop_after(old->end, query->hop_slide, adoption->from->closed); end <= old->last_end;
+		 end += query->hop_slide)
+		adopt_window(state, adoption, old, end - query->window_size, end);
 }
 
 void
@@ -637,14 +674,10 @@ sa_state_adopt(SaState *state, SaState *from, const int *keys, const int *aggs)
 	for (uint32 i = 0; i < from->nslots; i++)
 		for (SaWindow *old = from->windows[i]; old; old = old->next)
 		{
-			SaWindow   *window = sa_state_window(state, old->start, old->end);
-
-			for (uint32 j = 0; j < old->nbuckets; j++)
-				for (SaGroup *group = old->buckets[j]; group; group = group->next)
-				{
-					CHECK_FOR_INTERRUPTS();
-					adopt_group(state, &adoption, old, window, group);
-				}
+			if (from->has_panes && !state->has_panes)
+				adopt_pane(state, &adoption, old);
+			else
+				adopt_window(state, &adoption, old, old->start, old->end);
 		}
 	state->recovered = true;
 }

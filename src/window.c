@@ -57,6 +57,32 @@ sa_window_hop_count(int64 size, int64 slide)
 }
 
 int64
+sa_window_hop_last(int64 ts, int64 size, int64 slide, int64 origin)
+{
+	return sa_window_end_of(sa_window_floor(ts, slide, origin), size);
+}
+
+int64
+sa_window_hop_after(int64 end, int64 slide, int64 after)
+{
+	return end > after ? end : end + ((after - end) / slide + 1) * slide;
+}
+
+void
+sa_window_pane(int64 ts, int64 size, int64 slide, int64 origin, SaPane *pane)
+{
+	int64		latest;
+
+	pane->last_end = sa_window_hop_last(ts, size, slide, origin);
+	pane->first_end = pane->last_end - (pane->last_end - ts - 1) / slide * slide;
+	if (!IS_VALID_TIMESTAMP(pane->first_end - size))
+		sa_window_out_of_range();
+	latest = pane->last_end - size;
+	pane->start = Max(latest, pane->first_end - slide);
+	pane->stop = Min(latest + slide, pane->first_end);
+}
+
+int64
 sa_window_default_origin(int64 size)
 {
 	/* 1970-01-05 was a Monday. */

@@ -25,6 +25,24 @@ extern int64 sa_window_end_of(int64 start, int64 size);
 /* How many hopping windows can hold one instant. */
 extern int64 sa_window_hop_count(int64 size, int64 slide);
 
+/*
+ * A pane: instants that are in the same hopping windows, of which there are several.  They end at first_end, a slide
+ * later, and so on until last_end.
+ */
+typedef struct SaPane
+{
+	int64		start;
+	int64		stop;
+	int64		first_end;
+	int64		last_end;
+} SaPane;
+
+extern void sa_window_pane(int64 ts, int64 size, int64 slide, int64 origin, SaPane *pane);
+
+/* End of the last hopping window that holds ts; and of the first one from `end`, itself one's end, on that ends after `after`. */
+extern int64 sa_window_hop_last(int64 ts, int64 size, int64 slide, int64 origin);
+extern int64 sa_window_hop_after(int64 end, int64 slide, int64 after);
+
 /* 1970-01-01 00:00, or the Monday after it for whole weeks (DESIGN.md 6). */
 extern int64 sa_window_default_origin(int64 size);
 

@@ -71,6 +71,7 @@ $$BEGIN RETURN ARRAY[$1[1] + coalesce($2, 0), $1[2] + 1]; END$$;
 CREATE FUNCTION mean_end(numeric[]) RETURNS numeric LANGUAGE sql IMMUTABLE AS 'SELECT $1[1] / NULLIF($1[2], 0)';
 CREATE FUNCTION mean_both(numeric[], numeric[]) RETURNS numeric[] LANGUAGE sql IMMUTABLE AS 'SELECT ARRAY[$1[1] + $2[1], $1[2] + $2[2]]';
 CREATE AGGREGATE my_mean(numeric) (sfunc = mean_step, finalfunc = mean_end, stype = numeric[], initcond = '{0,0}', combinefunc = mean_both);
+CREATE AGGREGATE lone_mean(numeric) (sfunc = mean_step, finalfunc = mean_end, stype = numeric[], initcond = '{0,0}');
 SQL
 }
 
@@ -367,6 +368,15 @@ sub failing_argument
 	return;
 }
 
+# Hopping windows are put together from panes where all aggregates combine; but a sum of floats is then a sum of sums.
+sub choose_panes
+{
+	my ($view, @aggs) = @_;
+	return (@aggs, 'lone_mean(n)') if chance(0.3);
+	my @combining = grep { !/\{O\}|lone_mean/ } @aggs;
+	return @combining ? @combining : ('count(*)', 'my_mean(n)');
+}
+
 sub add_aggregation
 {
 	my ($view, $windowed) = @_;
@@ -376,6 +386,7 @@ sub add_aggregation
 	my $joins = $view->{join} || ($view->{where} && $view->{where} =~ /SELECT/);
 	# And sessions that meet have been folded apart.
 	my @aggs = some(1, 5, $joins || ($view->{window} && $view->{window}{session}) ? grep { !/\{O\}/ } @aggs : @aggs);
+	@aggs = choose_panes($view, @aggs) if $view->{mode} eq 'append' && ($view->{window}{call} // '') =~ /^hop/;
 	my $bounds = $windowed ? pick(@{ $view->{window}{bounds} // [ 'both', 'both', 'both', 'start', 'end' ] }) : 'none';
 	my @window = $bounds eq 'both' ? qw(window_start window_end) : $bounds eq 'none' ? () : ("window_$bounds");
 
@@ -763,6 +774,8 @@ my @topic_queries = (
 		group => [ 'k', 'window_start' ], window => { call => "tumble(ts, '10 seconds')" } },
 	{ mode => 'append', delay => '10 s', lateness => '5 s', targets => [ $wide, 'window_start', 'count(*) AS n', 'avg(v) AS v' ],
 		group => [ 'wide', 'window_start' ], window => { call => "hop(ts, '20 seconds', '5 seconds')" } },
+	{ mode => 'append', delay => '10 s', targets => [ 'part', 'window_start', 'count(*) AS n', 'sum(v / 7.0::float8) AS f', 'stddev(v / 7.0::float8) AS g' ],
+		group => [ 'part', 'window_start' ], window => { call => "hop(ts, '21 seconds', '5 seconds')" } },
 	{ mode => 'update', delay => '10 s', targets => [ 'part', 'window_start', 'window_end', 'append_id(id) AS ids', 'narrow_sum(v * 19000000) AS ns' ],
 		group => [ 'part', 'window_start', 'window_end' ], window => { call => "hop(ts, '20 seconds', '5 seconds')" } },
 	{ mode => 'append', delay => '10 s', targets => [ 'k', 'window_start', 'window_end', 'count(*) AS n', 'avg(v) AS v' ],

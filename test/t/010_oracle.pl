@@ -28,6 +28,7 @@ my $count = $ENV{SA_SEEDS} || ($ENV{SA_SEED} ? 1 : 160);
 my $round_size = $ENV{SA_ROUND} || 40;
 my $monitored = 0;
 my $checks = 0;
+my $panes = 0;
 
 my $node = make_node('oracle', conf => <<'CONF');
 autovacuum = off
@@ -120,6 +121,7 @@ sub run_round
 		cmp_ok($crashes, '>=', 2, "round $round: $crashes crashes") if @numbers > 5;
 		run_script($node, "run_$round", join('', map { "CALL stream_agg.run('$_->{stream}', '60 s');\n" } @seeds));
 		compare(1, @seeds);
+		$panes += $node->safe_psql('postgres', "SELECT count(*) FROM stream_agg.views v, stream_agg.explain(v.view) line WHERE line LIKE '%panes'");
 	}
 	else
 	{
@@ -144,6 +146,7 @@ cmp_ok($monitored, '>', 0, "counters were balanced, looked at $monitored times")
 cmp_ok($checks, '>', $count, "$checks comparisons");
 my $rebuilds = () = slurp_file($node->logfile) =~ /to rebuild its state/g;
 cmp_ok($rebuilds, '>', 0, "state was rebuilt $rebuilds times") if $count >= 40;
+cmp_ok($panes, '>', 0, "$panes views of panes") if $count >= 40;
 my @crashes = unexpected_crashes($node);
 is(scalar(@crashes), 0, 'no crash but those we made') or diag join("\n", @crashes);
 $node->stop;
