@@ -12,6 +12,7 @@
 #   make demo-kafka | bench-kafka                  with a throw-away Kafka broker beside it
 #   make soak-day        24 simulated hours of windows, in which nothing but results may grow (SA_STATE_MEMORY=256MB: with all groups in memory)
 #   make bench-recovery  restarts with a million open groups, and what state costs
+#   make bench-hop       windows that overlap beside windows that do not
 #   make big-state       ten million open groups in little memory
 
 PG_CONFIG ?= pg_config
@@ -89,6 +90,7 @@ test: script = test/run_tests.sh
 bench: script = test/bench/run.sh
 bench-kafka: script = test/bench/kafka.sh
 bench-recovery: script = test/bench/recovery.sh
+bench-hop: script = test/bench/hop.sh
 big-state: script = test/bench/big_state.sh
 soak: script = test/soak.sh
 soak-day: script = test/run_tests.sh
@@ -103,7 +105,7 @@ fuzz-syntax: script = test/fuzz_syntax.sh
 test-all: script = test/versions/run.sh
 test-assert: script = test/assert.sh
 test-upgrade: script = test/versions/upgrade.sh
-targets = demo demo-kafka test bench bench-kafka bench-recovery big-state soak soak-day torture test-pg test-valgrind test-all test-assert test-upgrade fuzz-syntax
+targets = demo demo-kafka test bench bench-kafka bench-recovery bench-hop big-state soak soak-day torture test-pg test-valgrind test-all test-assert test-upgrade fuzz-syntax
 $(targets):
 	@PG_CONFIG='$(PG_CONFIG)' bash $(script) $(ARGS)
 

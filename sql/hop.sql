@@ -139,7 +139,7 @@ SELECT event ->> 'id' AS late FROM stream_agg.dead_letters;
 INSERT INTO s VALUES (64, '2024-01-02');
 CALL stream_agg.run('s');
 SELECT * FROM panes ORDER BY 1;
--- Sums of floats are sums of panes, in the order of time.
+-- Sums of floats are sums of panes: of those before a block of 40 minutes ends from the back, and of those behind it.
 CREATE MATERIALIZED VIEW floats WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.output_mode = 'append', stream_agg.start = 'latest') AS
 	SELECT window_start, sum(f) AS total FROM s, hop(at, '50 minutes', '20 minutes') GROUP BY 1;
 CALL stream_agg.run('s');
@@ -147,9 +147,12 @@ INSERT INTO s SELECT i, timestamptz '2024-01-03' + i * interval '1 minute', sqrt
 INSERT INTO s VALUES (64, '2024-01-04');
 CALL stream_agg.run('s');
 SELECT count(*), count(*) FILTER (WHERE total = wanted) AS equal FROM floats f, LATERAL (
-	SELECT sum(part ORDER BY pane) AS wanted FROM (SELECT (i + 10) / 20 + (i + 20) / 20 AS pane, sum(sqrt(i) * (1 - i % 2 * 2) * 1e6 ^ (i % 3) ORDER BY i) AS part
-		FROM generate_series(0, 299) i WHERE timestamptz '2024-01-03' + i * interval '1 minute' >= window_start
-			AND timestamptz '2024-01-03' + i * interval '1 minute' < window_start + interval '50 minutes' GROUP BY 1) x) w;
+	SELECT coalesce(sum(part ORDER BY pane DESC) FILTER (WHERE before) + sum(part ORDER BY pane) FILTER (WHERE NOT before), sum(part ORDER BY pane DESC) FILTER (WHERE before),
+		sum(part ORDER BY pane) FILTER (WHERE NOT before)) AS wanted
+	FROM (SELECT (i + 10) / 20 + (i + 20) / 20 AS pane, at < date_bin('40 minutes', window_start + interval '39 minutes', '1970-01-01Z') AS before,
+			sum(sqrt(i) * (1 - i % 2 * 2) * 1e6 ^ (i % 3) ORDER BY i) AS part
+		FROM generate_series(0, 299) i, LATERAL (SELECT timestamptz '2024-01-03' + i * interval '1 minute') a (at)
+		WHERE at >= window_start AND at < window_start + interval '50 minutes' GROUP BY 1, 2) x) w;
 -- No panes: of windows by the calendar, or of one slide, or where they are more than groups, and in update mode.
 CREATE MATERIALIZED VIEW months WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.output_mode = 'append') AS
 	SELECT window_start, window_end, count(*) AS n FROM s, hop(at, '2 months', '1 month') GROUP BY 1, 2;

@@ -344,6 +344,16 @@ sa_agg_start(SaAgg *agg, SaAggRun *run, SaTrans *trans)
 	trans->value = agg->init_isnull ? (Datum) 0 : copy_value(agg, run, agg->init);
 }
 
+/* Of a by-reference state. */
+static void
+free_value(SaAgg *agg, Datum value)
+{
+	if (DatumIsReadWriteExpandedObject(value, false, agg->translen))
+		DeleteExpandedObject(value);
+	else
+		pfree(DatumGetPointer(value));
+}
+
 /* Put a new by-reference state in the place of the old one. */
 static void
 replace_state(SaAgg *agg, SaAggRun *run, SaTrans *trans, Datum value, bool isnull)
@@ -357,12 +367,7 @@ replace_state(SaAgg *agg, SaAggRun *run, SaTrans *trans, Datum value, bool isnul
 			value = copy_value(agg, run, value);
 	}
 	if (!trans->isnull)
-	{
-		if (DatumIsReadWriteExpandedObject(trans->value, false, agg->translen))
-			DeleteExpandedObject(trans->value);
-		else
-			pfree(DatumGetPointer(trans->value));
-	}
+		free_value(agg, trans->value);
 	trans->value = value;
 }
 
@@ -656,12 +661,11 @@ sa_agg_restore(SaAgg *agg, SaAggRun *run, SaTrans *trans, const SaTrans *saved)
 		trans->value = copy_state(agg, run, saved->value, run->states->ecxt_per_tuple_memory);
 }
 
-/* Free a by-reference state that is about to be overwritten. */
 void
 sa_agg_discard(SaAgg *agg, SaTrans *trans)
 {
 	if (!agg->transbyval && !trans->isnull)
-		pfree(DatumGetPointer(trans->value));
+		free_value(agg, trans->value);
 	trans->isnull = true;
 }
 

@@ -9,7 +9,14 @@
  * (event, window), wherever batches were cut.  A pane is forgotten with the last of its hopping windows; until then it
  * is kept, saved and recovered as any window.  (A whole hopping window is a pane, too: one that counts for itself alone.)
  *
- * Panes are combined in the order of event time.  Nothing here is changed by it, so there is nothing to undo.
+ * Windows that close together share the work.  Time is cut into blocks of about a window's size: a window is what comes
+ * in the block where it begins, put together from the back, with what comes in the next one, put together from the front.
+ * The former is had for all windows that begin in the block by adding one pane at a time, and so is the latter; so a
+ * pane's state is combined a few times, however many windows it is part of.  States are always combined in this way, also
+ * for one window alone, and those that are late for some windows last; what a window holds, sums of floats included, does
+ * not depend on which windows close together.
+ *
+ * Nothing of the state is changed by it, so there is nothing to undo.
  */
 #include "postgres.h"
 
@@ -25,17 +32,33 @@
 #define SCRATCH_GROUPS 256		/* combined between resets of what that leaves behind */
 #define MIN_BYTES (1024 * 1024)
 
-/* The groups of one hopping window whose hashes are in a range. */
+/* Hopping windows of one block that close together; the groups of theirs whose hashes are in a range. */
 typedef struct Merge
 {
 	SaState    *state;
-	SaWindow	window;			/* none of the state's */
+	SaGroupsCallback fn;
+	void	   *arg;
+	SaWindow  **panes;			/* those of the windows, and more behind them */
+	int			n;
+	MemoryContext tables;		/* parent of their memory */
 	MemoryContext scratch;
 	uint32		lo;
 	uint32		hi;
-	bool		full;			/* too many: in parts */
+	bool		limited;		/* to what memory should hold */
+	bool		full;			/* it has come to be more */
 	int64		met;			/* groups of the pane at hand, of all hashes */
 } Merge;
+
+/* Groups put together: a window that is none of the state's. */
+static SaWindow *
+create_table(Merge *merge)
+{
+	SaWindow   *table = MemoryContextAllocZero(merge->tables, sizeof(SaWindow));
+
+	table->hot = AllocSetContextCreate(merge->tables, "stream_agg panes", ALLOCSET_SMALL_SIZES);
+	sa_state_start_groups(table, FIRST_BUCKETS);
+	return table;
+}
 
 static bool
 takes(const Merge *merge, uint32 hash)
@@ -43,42 +66,60 @@ takes(const Merge *merge, uint32 hash)
 	return hash >= merge->lo && hash <= merge->hi;
 }
 
+/* What is there already comes behind. */
 static void
-combine(Merge *merge, uint32 hash, Datum *keys, bool *nulls, const SaTrans *from)
+put_before(SaAgg *agg, SaAggRun *run, SaTrans *into, const SaTrans *from)
+{
+	SaTrans		both;
+
+	sa_agg_start(agg, run, &both);
+	sa_agg_combine(agg, run, &both, from);
+	sa_agg_combine(agg, run, &both, into);
+	sa_agg_discard(agg, into);
+	*into = both;
+}
+
+static void
+combine(Merge *merge, SaWindow *table, uint32 hash, Datum *keys, bool *nulls, const SaTrans *from, bool before)
 {
 	SaState    *state = merge->state;
 	bool		found;
-	SaGroup    *group = sa_state_find(state, &merge->window, hash, keys, nulls, &found);
+	SaGroup    *group = sa_state_find(state, table, hash, keys, nulls, &found);
 	SaTrans    *into = sa_group_states(group);
 
-	sa_agg_run_in(state->run, merge->window.hot);
+	sa_agg_run_in(state->run, table->hot);
 	for (int i = 0; i < state->naggs; i++)
-		sa_agg_combine(state->aggs[i], state->run, &into[i], &from[i]);
+	{
+		if (before && found)
+			put_before(state->aggs[i], state->run, &into[i], &from[i]);
+		else
+			sa_agg_combine(state->aggs[i], state->run, &into[i], &from[i]);
+	}
 }
 
-/* Where more than memory should hold is to come together, it is done in parts, until each is of one hash only. */
+/* Now and then. */
 static void
 check_room(Merge *merge)
 {
 	MemoryContextReset(merge->scratch);
-	merge->full = merge->lo < merge->hi &&
-		MemoryContextMemAllocated(merge->window.hot, true) > Max(sa_state_limit(), MIN_BYTES);
+	merge->full = merge->limited &&
+		MemoryContextMemAllocated(merge->tables, true) > Max(sa_state_limit(), MIN_BYTES);
 }
 
 static void
-merge_hot(Merge *merge, SaWindow *pane)
+merge_hot(Merge *merge, SaWindow *table, SaWindow *from, bool before)
 {
 	MemoryContext old = MemoryContextSwitchTo(merge->scratch);
 
-	for (uint32 i = 0; i < pane->nbuckets && !merge->full; i++)
+	for (uint32 i = 0; i < from->nbuckets && !merge->full; i++)
 	{
-		if (i + PREFETCH < pane->nbuckets && pane->buckets[i + PREFETCH])
-			sa_state_prefetch_group(pane->buckets[i + PREFETCH]);
-		for (SaGroup *group = pane->buckets[i]; group; group = group->next)
+		if (i + PREFETCH < from->nbuckets && from->buckets[i + PREFETCH])
+			sa_state_prefetch_group(from->buckets[i + PREFETCH]);
+		for (SaGroup *group = from->buckets[i]; group; group = group->next)
 		{
 			if (takes(merge, group->hash))
-				combine(merge, group->hash, sa_group_keys(merge->state, group), sa_group_nulls(merge->state, group),
-						sa_group_states(group));
+				combine(merge, table, group->hash, sa_group_keys(merge->state, group), sa_group_nulls(merge->state, group),
+						sa_group_states(group), before);
 			if (++merge->met % SCRATCH_GROUPS == 0)
 				check_room(merge);
 		}
@@ -86,11 +127,19 @@ merge_hot(Merge *merge, SaWindow *pane)
 	MemoryContextSwitchTo(old);
 }
 
+typedef struct ColdMerge
+{
+	Merge	   *merge;
+	SaWindow   *table;
+	bool		before;
+} ColdMerge;
+
 /* In memory that goes with the chunk. */
 static void
 merge_entry(SaState *state, SaWindow *pane, SaLogReader *reader, const SaColdEntry *entry, void *arg)
 {
-	Merge	   *merge = arg;
+	ColdMerge  *cold = arg;
+	Merge	   *merge = cold->merge;
 	SaArena		arena = {.cxt = CurrentMemoryContext};
 	SaGroup    *group;
 
@@ -100,68 +149,168 @@ merge_entry(SaState *state, SaWindow *pane, SaLogReader *reader, const SaColdEnt
 	group = sa_state_make_group(state, &arena, state->row_keys, state->row_nulls);
 	sa_state_start_states(state, CurrentMemoryContext, group);
 	sa_state_log_states(state, reader, CurrentMemoryContext, group);
-	combine(merge, entry->hash, sa_group_keys(state, group), sa_group_nulls(state, group), sa_group_states(group));
+	combine(merge, cold->table, entry->hash, sa_group_keys(state, group), sa_group_nulls(state, group),
+			sa_group_states(group), cold->before);
 	if (merge->met % SCRATCH_GROUPS == 0)
 		check_room(merge);
 }
 
-static bool
-counts_for(const SaWindow *pane, int64 end)
+static void
+merge_pane(Merge *merge, SaWindow *table, SaWindow *pane, bool before)
 {
-	return pane->end <= end && pane->last_end >= end;
+	ColdMerge	cold = {.merge = merge, .table = table, .before = before};
+
+	CHECK_FOR_INTERRUPTS();
+	merge->met = 0;
+	merge_hot(merge, table, pane, before);
+	if (pane->cold && !merge->full)
+		sa_state_log_each_cold(merge->state, pane, merge_entry, &cold);
+	if (!merge->full && merge->met != sa_state_window_size(pane))
+		sa_state_lost(merge->state->logs[SA_LOG].relid);
 }
 
-/* All panes that count for the window; false when it has come to be too much. */
+/* Does the pane count for all windows that hold it? */
 static bool
-merge_panes(Merge *merge, SaWindow **panes, int n)
+is_regular(const SaState *state, const SaWindow *pane)
 {
-	for (int i = 0; i < n && !merge->full; i++)
+	int64		slide = state->query->hop_slide;
+
+	return pane->end - slide <= pane->start;
+}
+
+/* Those that do not, for this window. */
+static void
+merge_others(Merge *merge, SaWindow *table)
+{
+	for (int i = 0; i < merge->n && merge->panes[i]->start < table->end; i++)
 	{
-		CHECK_FOR_INTERRUPTS();
-		if (!counts_for(panes[i], merge->window.end))
-			continue;
-		merge->met = 0;
-		merge_hot(merge, panes[i]);
-		if (panes[i]->cold && !merge->full)
-			sa_state_log_each_cold(merge->state, panes[i], merge_entry, merge);
-		if (!merge->full && merge->met != sa_state_window_size(panes[i]))
-			sa_state_lost(merge->state->logs[SA_LOG].relid);
+		SaWindow   *pane = merge->panes[i];
+
+		if (!is_regular(merge->state, pane) && pane->end <= table->end && pane->last_end >= table->end)
+			merge_pane(merge, table, pane, false);
+	}
+}
+
+static void
+emit(Merge *merge, SaWindow *table)
+{
+	SaTouched  *groups = MemoryContextAllocHuge(table->hot, sizeof(SaTouched) * (table->ngroups + 1));
+	int			n = 0;
+
+	for (uint32 i = 0; i < table->nbuckets; i++)
+		for (SaGroup *group = table->buckets[i]; group; group = group->next)
+			groups[n++] = (SaTouched) {.group = group, .window = table};
+	if (n > 0)
+		merge->fn(groups, n, merge->arg);
+}
+
+/* Where the block ends that a window begins in that begins at `start`; a window begins there, too. */
+static int64
+block_end(const SaQuery *query, int64 start)
+{
+	int64		block = query->window_size / query->hop_slide * query->hop_slide;
+	int64		distance;
+	int64		rest;
+
+	if (pg_sub_s64_overflow(start, query->hop_origin % block, &distance))
+		return start;
+	rest = distance % block;
+	return start + (rest > 0 ? block - rest : -rest);
+}
+
+static int
+first_from(const Merge *merge, int64 start)
+{
+	int			i = 0;
+
+	while (i < merge->n && merge->panes[i]->start < start)
+		i++;
+	return i;
+}
+
+/* What each of these windows holds of the block in which they begin, which ends where pane `last` begins. */
+static SaWindow **
+merge_backward(Merge *merge, int64 start, int nwindows, int last)
+{
+	SaWindow  **tables = MemoryContextAlloc(merge->tables, sizeof(SaWindow *) * nwindows);
+	int			i = last - 1;
+
+	for (int w = nwindows - 1; w >= 0 && !merge->full; w--)
+	{
+		SaWindow   *later = w < nwindows - 1 ? tables[w + 1] : NULL;
+
+		tables[w] = create_table(merge);
+		for (; i >= 0 && merge->panes[i]->start >= start + w * merge->state->query->hop_slide && !merge->full; i--)
+		{
+			if (!is_regular(merge->state, merge->panes[i]))
+				continue;
+			merge_pane(merge, tables[w], merge->panes[i], true);
+			if (later)
+				merge_hot(merge, tables[w], later, false);
+			later = NULL;
+		}
+		if (later)
+			merge_hot(merge, tables[w], later, false);
+	}
+	return tables;
+}
+
+/* False when it has come to be more than memory should hold, and nothing is emitted. */
+static bool
+emit_windows(Merge *merge, int64 end, int nwindows)
+{
+	const SaQuery *query = merge->state->query;
+	int64		start = end - query->window_size;
+	int			i = first_from(merge, block_end(query, start));
+	SaWindow  **tables;
+	SaWindow   *prefix;
+
+	merge->limited = nwindows > 1 || merge->lo < merge->hi;
+	tables = merge_backward(merge, start, nwindows, i);
+	prefix = create_table(merge);
+	for (int w = 0; w < nwindows && !merge->full; w++)
+	{
+		SaWindow   *table = tables[w];
+
+		table->start = start + w * query->hop_slide;
+		table->end = end + w * query->hop_slide;
+		for (; i < merge->n && merge->panes[i]->start < table->end; i++)
+			if (is_regular(merge->state, merge->panes[i]))
+				merge_pane(merge, prefix, merge->panes[i], false);
+		if (w == 0 && merge->full)
+			break;
+		merge->limited = false;
+		merge_hot(merge, table, prefix, false);
+		merge_others(merge, table);
+		emit(merge, table);
+		MemoryContextDelete(table->hot);
 	}
 	return !merge->full;
 }
 
+/* Too many for memory are taken apart, into windows first, then by hash, until it is one window and one hash. */
 static void
-emit(Merge *merge, SaGroupsCallback fn, void *arg)
+emit_run(Merge *merge, int64 end, int nwindows, uint32 lo, uint32 hi)
 {
-	SaWindow   *window = &merge->window;
-	SaTouched  *groups = MemoryContextAllocHuge(window->hot, sizeof(SaTouched) * (window->ngroups + 1));
-	int			n = 0;
-
-	for (uint32 i = 0; i < window->nbuckets; i++)
-		for (SaGroup *group = window->buckets[i]; group; group = group->next)
-			groups[n++] = (SaTouched) {.group = group, .window = window};
-	if (n > 0)
-		fn(groups, n, arg);
-}
-
-/* The groups with these hashes, in two halves where they are too many. */
-static void
-emit_range(Merge *merge, SaWindow **panes, int n, uint32 lo, uint32 hi, SaGroupsCallback fn, void *arg)
-{
+	int			half = nwindows / 2;
 	uint32		middle = lo + (hi - lo) / 2;
+	bool		done;
 
-	MemoryContextReset(merge->window.hot);
-	sa_state_start_groups(&merge->window, FIRST_BUCKETS);
 	merge->lo = lo;
 	merge->hi = hi;
 	merge->full = false;
-	if (merge_panes(merge, panes, n))
+	done = emit_windows(merge, end, nwindows);
+	MemoryContextReset(merge->tables);
+	if (done)
+		return;
+	if (nwindows > 1)
 	{
-		emit(merge, fn, arg);
+		emit_run(merge, end, half, lo, hi);
+		emit_run(merge, end + half * merge->state->query->hop_slide, nwindows - half, lo, hi);
 		return;
 	}
-	emit_range(merge, panes, n, lo, middle, fn, arg);
-	emit_range(merge, panes, n, middle + 1, hi, fn, arg);
+	emit_run(merge, end, 1, lo, middle);
+	emit_run(merge, end, 1, middle + 1, hi);
 }
 
 static int
@@ -201,38 +350,43 @@ next_end(const SaState *state, const SaWindow *pane)
 	return sa_window_hop_after(whole.first_end, query->hop_slide, state->closed);
 }
 
+/* How many windows close from this one on that begin in the same block. */
+static int
+count_run(const SaQuery *query, int64 end, TimestampTz watermark)
+{
+	int64		start = end - query->window_size;
+	int64		in_block = (block_end(query, start) - start) / query->hop_slide;
+
+	return Min(in_block, (watermark - end) / query->hop_slide) + 1;
+}
+
 void
 sa_state_emit_hops(SaState *state, TimestampTz watermark, SaGroupsCallback fn, void *arg)
 {
 	const SaQuery *query = state->query;
-	Merge		merge = {.state = state};
+	Merge		merge = {.state = state, .fn = fn, .arg = arg};
 	int			n;
 	SaWindow  **panes = list_panes(state, &n);
-	int			lo = 0;			/* panes[lo .. hi) may count for the window */
-	int			hi = 0;
+	int			i = 0;
 	int64		end = n > 0 ? next_end(state, panes[0]) : DT_NOEND;
 
-	merge.window.hot = AllocSetContextCreate(CurrentMemoryContext, "stream_agg window", ALLOCSET_DEFAULT_SIZES);
+	merge.tables = AllocSetContextCreate(CurrentMemoryContext, "stream_agg windows", ALLOCSET_DEFAULT_SIZES);
 	merge.scratch = AllocSetContextCreate(CurrentMemoryContext, "stream_agg combining", ALLOCSET_DEFAULT_SIZES);
-	while (lo < n && end <= watermark)
+	while (i < n && end <= watermark)
 	{
-		while (hi < n && panes[hi]->start < end)
-			hi++;
-		while (lo < hi && panes[lo]->last_end < end)
-			lo++;
-		if (lo == hi)
-		{
-			if (hi < n)
-				end = next_end(state, panes[hi]);
-			continue;
-		}
-		merge.window.start = end - query->window_size;
-		merge.window.end = end;
-		emit_range(&merge, panes + lo, hi - lo, 0, PG_UINT32_MAX, fn, arg);
-		if (pg_add_s64_overflow(end, query->hop_slide, &end))
+		int			nwindows = count_run(query, end, watermark);
+
+		merge.panes = panes + i;
+		merge.n = n - i;
+		emit_run(&merge, end, nwindows, 0, PG_UINT32_MAX);
+		if (pg_add_s64_overflow(end, nwindows * query->hop_slide, &end))
 			break;
+		while (i < n && panes[i]->last_end < end)
+			i++;
+		if (i < n)
+			end = Max(end, next_end(state, panes[i]));
 	}
-	MemoryContextDelete(merge.window.hot);
+	MemoryContextDelete(merge.tables);
 	MemoryContextDelete(merge.scratch);
 	pfree(panes);
 }
