@@ -8,6 +8,8 @@ package TortureViews;
 use strict;
 use warnings;
 
+use StreamAggOracle ();
+
 our @COLUMNS = ('id bigint', 'ts timestamptz', 'k int', 'kt text', 'v int', 'f float8', 't text');
 
 sub pick { return $_[ int(rand(@_)) ]; }
@@ -24,6 +26,7 @@ my @filters = ('v >= 20', "kt <> 'b'", 'k IS NOT NULL', 'id % 5 <> 0');
 my @tumbles = ("'2 s'", "'10 s'", "'7 s'", "'1 minute'", "'20 s', timezone => 'Asia/Kathmandu'");
 my @hops = ("hop(ts, '10 s', '5 s')", "hop(ts, '20 s', '7 s')", "hop(ts, '5 s', '10 s')", "cumulate(ts, '5 s', '20 s')",
 	"hop(ts, '20 s', '10 s', timezone => 'Europe/Berlin')");
+my @gaps = ("'1 s'", "'5 s'", "k * interval '200 ms'", "CASE WHEN v > 50 THEN interval '8 s' ELSE interval '500 ms' END");
 
 sub some
 {
@@ -35,15 +38,16 @@ sub some
 	return @result;
 }
 
-# Kinds: tumble, hop, running, rows. Options: mode; unlogged, where the view allows that; many groups.
+# Kinds: tumble, hop, session, running, rows. Options: mode; unlogged, where the view allows that; many groups.
 sub make_view
 {
 	my ($name, $stream, $kind, %options) = @_;
 	my %view = (name => $name, stream => $stream, kind => $kind, mode => 'update', drop_late => chance(0.2));
-	$view{mode} = $options{mode} || pick('update', 'append') if $kind =~ /tumble|hop/;
+	$view{mode} = $options{mode} || pick('update', 'append') if $kind =~ /tumble|hop|session/;
 	$view{mode} = pick('update', 'complete') if $kind eq 'running';
 	$view{window} = 'tumble(ts, ' . ($options{many} ? "'1 minute'" : pick(@tumbles)) . ')' if $kind eq 'tumble';
 	$view{window} = pick(@hops) if $kind eq 'hop';
+	$view{window} = 'session(ts, ' . pick(@gaps) . ')' if $kind eq 'session';
 	$view{where} = pick(@filters) if chance(0.4);
 	$view{join} = 'LEFT JOIN public.dim_one ON dk = k' if chance(0.15);
 	if ($kind eq 'rows')
@@ -57,12 +61,13 @@ sub make_view
 		my @window = $view{window} ? qw(window_start window_end) : ();
 		my $i = 0;
 		# Arrays that grow for ever would make the rig slow, and a join's order is not the events'.
-		my @pool = ($stream->{partitions} > 1 || $view{join} ? () : grep { $view{window} || !/append_id/ } @ordered_aggs);
+		my @pool = ($stream->{partitions} > 1 || $view{join} || $kind eq 'session' ? () : grep { $view{window} || !/append_id/ } @ordered_aggs);
 		$view{targets} = [ @chosen, @window, 'count(*) AS n', 'sum(id) AS ids', map { "$_ AS a" . ++$i } some(1, 4, @aggs, @pool) ];
+		$view{keys} = [ map { s/ AS .*$//r } @chosen ];
 		$view{group} = [ (map { s/^.* AS //r } @chosen), @window ];
 		$view{having} = 'count(*) > 2' if chance(0.15);
 	}
-	$view{state} = 'unlogged' if $options{unlogged} && $view{window} && !$view{join};
+	$view{state} = 'unlogged' if $options{unlogged} && $view{window} && $kind ne 'session' && !$view{join};
 	return \%view;
 }
 
@@ -94,11 +99,15 @@ sub check
 {
 	my ($view) = @_;
 	my ($name, $log, $delay) = ($view->{name}, $view->{stream}{log}, $view->{stream}{delay});
+	my $session = $view->{kind} eq 'session';
 	my $from = 'good' . ($view->{join} ? " $view->{join}" : '') . ($view->{window} ? ", $view->{window}" : '');
+	$from .= ' AS own (own_start, own_end)' if $session;
 	$from .= " WHERE $view->{where}" if $view->{where};
-	my $kept = $view->{window} ? 'wm IS NULL OR window_end > wm' : 'true';
-	my $closed = $view->{window} && $view->{mode} eq 'append' ? ' WHERE window_end <= (SELECT watermark FROM last)' : '';
-	my $answer = body($view, "kept$closed", ' ORDER BY pos');
+	my $kept = $session ? 'wm IS NULL OR own_start >= wm' : $view->{window} ? 'wm IS NULL OR window_end > wm' : 'true';
+	my $closed = !$view->{window} || $view->{mode} ne 'append' ? ''
+	  : ' WHERE window_end ' . ($session ? '<' : '<=') . ' (SELECT watermark FROM last)';
+	my $sessions = $session ? StreamAggOracle::sessions('true', @{ $view->{keys} }) : '';
+	my $answer = body($view, ($session ? 'sessions' : 'kept') . $closed, ' ORDER BY pos');
 	my $n = $view->{group} ? 'sum(n)' : 'count(*)';
 	# Where only the stream's first view knows the order, others may be ahead of it: then they are not judged.
 	my $ordered = $view->{stream}{order} ? " WHERE (SELECT sum(position) FROM p) <= (SELECT count(*) FROM $log)" : '';
@@ -116,7 +125,7 @@ good AS MATERIALIZED (SELECT *, max(ts) OVER (PARTITION BY part ORDER BY pos ROW
 last AS MATERIALIZED (SELECT CASE WHEN count(*) = count(m) THEN min(m) END - interval '$delay' AS watermark
 	FROM p LEFT JOIN LATERAL (SELECT max(ts) AS m FROM good WHERE part = p.partition) x ON true),
 below AS MATERIALIZED (SELECT * FROM $from),
-kept AS MATERIALIZED (SELECT * FROM below WHERE $kept),
+kept AS MATERIALIZED (SELECT * FROM below WHERE $kept),$sessions
 answer AS MATERIALIZED ($answer),
 got AS MATERIALIZED (TABLE $name),
 w AS MATERIALIZED (SELECT count(*) AS "read", 0 AS skipped, 0 AS tombstone, count(*) FILTER (WHERE verdict = 'malformed') AS malformed,

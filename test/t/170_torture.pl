@@ -360,6 +360,7 @@ sub start_epoch
 		new_view($s, 'tumble', mode => 'update', many => 1);
 		new_view($s, 'tumble', mode => 'append');
 		new_view($s, 'hop', mode => pick('update', 'append'));
+		new_view($s, 'session');
 		new_view($s, $_) for TortureViews::some(1, 2, 'running', 'rows', 'hop');
 	}
 	$setup .= join('', map { TortureViews::create($_) } @{ $epoch->{views} });
@@ -646,7 +647,7 @@ sub any_relation
 # A view of the moment, kept to the next comparison of all if it survives.
 sub add_view
 {
-	my $view = new_view(pick(@{ $epoch->{streams} }), pick('tumble', 'hop', 'running', 'rows'));
+	my $view = new_view(pick(@{ $epoch->{streams} }), pick('tumble', 'hop', 'session', 'running', 'rows'));
 	my $create = TortureViews::create($view);
 	await('a view is created', sub {
 		my $there = try("SELECT to_regclass('$view->{name}') IS NOT NULL") // return 0;
