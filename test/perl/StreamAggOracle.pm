@@ -397,6 +397,7 @@ sub add_aggregation
 	$view->{targets} = [ @keys, @window, map { "$_ AS a" . ++$i } @aggs ];
 	@{ $view->{targets} } = reverse @{ $view->{targets} } if chance(0.15);
 	$view->{keys} = \@exprs;
+	$view->{names} = \@names;
 	$view->{group} = [ chance(0.5) ? @exprs : @names, @window ];
 	$view->{having} = pick(@having) if chance(0.2);
 	return;
@@ -843,6 +844,15 @@ numbered AS (SELECT *, count(*) FILTER (WHERE begins) OVER (PARTITION BY $keys O
 sessions AS MATERIALIZED (SELECT *, min(own_start) OVER (PARTITION BY $keys, island) AS window_start,
 	max(own_end) OVER (PARTITION BY $keys, island) AS window_end FROM numbered),
 SQL
+}
+
+# Rows of one key whose sessions overlap or touch: there are none, whoever looks.
+sub overlaps
+{
+	my ($view) = @_;
+	my @same = map { "a.$_ IS NOT DISTINCT FROM b.$_" } @{ $view->{names} };
+	return "SELECT '$view->{name}', a.window_start FROM $view->{name} a JOIN $view->{name} b ON "
+	  . join(' AND ', @same, 'a.window_start <= b.window_end', 'b.window_start <= a.window_end', 'a.ctid <> b.ctid');
 }
 
 # One query per view, that returns a row when something is wrong: the view, rows missing from it, rows
