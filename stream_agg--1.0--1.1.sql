@@ -94,6 +94,9 @@ SELECT pg_catalog.pg_extension_config_dump('stream_agg.view_rebuild', '');
 -- Where unlogged state goes when memory is short, and when the worker stops in order; views that have been unlogged have one.
 ALTER TABLE stream_agg.view_config ADD COLUMN spill regclass;
 
+-- The keys that events of the view have had (dedup_key).
+ALTER TABLE stream_agg.view_config ADD COLUMN dedup regclass;
+
 CREATE FUNCTION stream_agg.state_now(view regclass, OUT groups bigint, OUT windows bigint, OUT state_bytes bigint,
 	OUT oldest_window_end timestamptz) RETURNS record
 	LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sa_state_now';
@@ -112,7 +115,8 @@ SELECT v.view, v.stream, pg_get_userbyid(c.relowner) AS owner,
 	p.watermark, p.read, p.skipped, p.tombstone, p.malformed, p.null_time, p.future, p.duplicate, p.failed, p.filtered,
 	p.late, p.accepted, p.late_windows,
 	n.groups, n.windows, n.state_bytes,
-	pg_total_relation_size(v.state) + coalesce(pg_total_relation_size(v.spill), 0) AS state_log_bytes,
+	CASE WHEN coalesce(v.state, v.dedup) IS NOT NULL THEN coalesce(pg_total_relation_size(v.state), 0)
+		+ coalesce(pg_total_relation_size(v.spill), 0) + coalesce(pg_total_relation_size(v.dedup), 0) END AS state_log_bytes,
 	v.definition, v.options,
 	n.oldest_window_end,
 	(SELECT sum(greatest(o.position - b.position, 0))::bigint

@@ -122,7 +122,7 @@ CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, stream_agg.late_events =
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, stream_agg.on_error = 'ignore') AS SELECT * FROM s;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, stream_agg.state = 'unlogged') AS SELECT * FROM s;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, stream_agg.allowed_lateness = '1 minute') AS SELECT * FROM s;
-CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, stream_agg.dedup_key = 'k') AS SELECT * FROM s;
+CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, stream_agg.dedup_key = 'nobody') AS SELECT * FROM s;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, stream_agg.retention = '1 day') AS SELECT * FROM s;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.trigger = 'immediate') AS SELECT * FROM s;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.trigger = 'manual') AS SELECT * FROM s;

@@ -52,7 +52,8 @@ enum
 	Anum_view_options,
 	Anum_view_settings,
 	Anum_view_spill,
-	Natts_view = Anum_view_spill,
+	Anum_view_dedup,
+	Natts_view = Anum_view_dedup,
 	Natts_view_1_0 = Anum_view_spill - 1	/* columns of version 1.0 */
 };
 
@@ -291,6 +292,8 @@ read_view(HeapTuple tuple, TupleDesc desc)
 	config->settings = sa_option_untransform(values[Anum_view_settings - 1]);
 	if (!nulls[Anum_view_spill - 1])
 		config->spill = DatumGetObjectId(values[Anum_view_spill - 1]);
+	if (!nulls[Anum_view_dedup - 1])
+		config->dedup = DatumGetObjectId(values[Anum_view_dedup - 1]);
 	pfree(values);
 	pfree(nulls);
 	return config;
@@ -388,6 +391,8 @@ sa_catalog_insert_view(const SaViewConfig *config)
 	values[Anum_view_settings - 1] = sa_option_transform(config->settings);
 	values[Anum_view_spill - 1] = ObjectIdGetDatum(config->spill);
 	nulls[Anum_view_spill - 1] = !OidIsValid(config->spill);
+	values[Anum_view_dedup - 1] = ObjectIdGetDatum(config->dedup);
+	nulls[Anum_view_dedup - 1] = !OidIsValid(config->dedup);
 	tuple = heap_form_tuple(RelationGetDescr(rel), values, nulls);
 	CatalogTupleInsert(rel, tuple);
 	heap_freetuple(tuple);

@@ -39,6 +39,7 @@ typedef struct SaViewConfig
 	Oid			definition;
 	Oid			state;			/* InvalidOid: the view needs no log */
 	Oid			spill;			/* where unlogged state goes when memory is short; InvalidOid: never unlogged */
+	Oid			dedup;			/* log of the keys seen; InvalidOid: duplicates are not looked for */
 	Oid			stream;
 	Oid			database;		/* where it runs; InvalidOid: waits for resume */
 	const char *status;
@@ -80,10 +81,8 @@ typedef struct SaStep
 extern Oid	sa_catalog_relation(const char *name);
 extern Oid	sa_catalog_find(const char *name);
 
-/* False where the extension is not installed in this database. */
+/* Is the extension installed in this database, and of no version newer than the library? */
 extern bool sa_catalog_exists(void);
-
-/* False where it is of a version newer than the library, too. */
 extern bool sa_catalog_usable(void);
 
 /* In CurrentMemoryContext; NULL when there is none. */

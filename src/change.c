@@ -162,6 +162,7 @@ sa_reset(PG_FUNCTION_ARGS)
 	empty_result(config->view);
 	empty(config->state);
 	empty(config->spill);
+	empty(config->dedup);
 	sa_deadletter_delete(config->stream, config->view);
 	sa_advance_forget(config->view, false);
 	sa_lateness_forget(config->view);

@@ -90,6 +90,8 @@ counter_of(const SaEvent *event, uint8 outcome)
 	}
 	switch ((SaOutcome) outcome)
 	{
+		case SA_OUTCOME_DUPLICATE:
+			return SA_DUPLICATE;
 		case SA_OUTCOME_FAILED:
 			return SA_FAILED;
 		case SA_OUTCOME_LATE:

@@ -15,7 +15,8 @@ typedef enum SaOutcome
 	SA_OUTCOME_FILTERED,		/* until a row of it comes out of the query */
 	SA_OUTCOME_LATE,
 	SA_OUTCOME_ACCEPTED,
-	SA_OUTCOME_FAILED
+	SA_OUTCOME_FAILED,
+	SA_OUTCOME_DUPLICATE
 } SaOutcome;
 
 /* A time in which nothing comes from any partition, and event time goes on with the clock. */

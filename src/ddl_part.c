@@ -99,6 +99,12 @@ spill_name(int id)
 	return psprintf("spill_%d", id);
 }
 
+static char *
+dedup_name(int id)
+{
+	return psprintf("dedup_%d", id);
+}
+
 /* A real view, so that PostgreSQL tracks what it depends on. */
 Oid
 sa_part_create_definition(int id, List *columns, Query *query)
@@ -150,6 +156,12 @@ sa_part_create_spill(int id)
 	return create_log("UNLOGGED TABLE", spill_name(id));
 }
 
+Oid
+sa_part_create_dedup(int id)
+{
+	return create_log("TABLE", dedup_name(id));
+}
+
 /* --- belonging, dropping, renaming --- */
 
 static void
@@ -187,6 +199,7 @@ sa_part_rename(const SaViewConfig *config, int id)
 	rename_part(config->definition, definition_name(id));
 	rename_part(config->state, state_name(id));
 	rename_part(config->spill, spill_name(id));
+	rename_part(config->dedup, dedup_name(id));
 }
 
 void

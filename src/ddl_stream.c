@@ -18,6 +18,7 @@
 #include "commands/tablecmds.h"
 #include "foreign/foreign.h"
 #include "nodes/makefuncs.h"
+#include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
@@ -29,6 +30,7 @@
 #include "option.h"
 #include "owner.h"
 #include "query.h"
+#include "slot.h"
 #include "source.h"
 
 #define TIME_OPTION "event_time"
@@ -124,6 +126,27 @@ check_time_column(Oid stream, const char *what, const char *column)
 		refuse_time_column(stream, what, column);
 }
 
+/* A view that tells events apart by the column would take them for others. */
+static void
+check_dedup_column(Oid stream, const char *what, const char *column)
+{
+	ListCell   *lc;
+
+	foreach(lc, sa_catalog_views(stream))
+	{
+		SaViewConfig *config = lfirst(lc);
+		SaViewOptions options;
+
+		sa_option_view(config->options, &options);
+		if (list_member(options.dedup_key, makeString(pstrdup(column))))
+			ereport(ERROR,
+					(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
+					 errmsg("cannot %s column \"%s\" of stream \"%s\"", what, column, get_rel_name(stream)),
+					 errdetail("It is in the option dedup_key of continuous view \"%s\".", get_rel_name(config->view)),
+					 errhint("Drop the view first.")));
+	}
+}
+
 void
 sa_ddl_stream_check(AlterTableStmt *alter)
 {
@@ -139,7 +162,10 @@ sa_ddl_stream_check(AlterTableStmt *alter)
 		if (what == NULL)
 			continue;
 		foreach(ls, streams_of(alter->relation))
+		{
 			check_time_column(lfirst_oid(ls), what, cmd->name);
+			check_dedup_column(lfirst_oid(ls), what, cmd->name);
+		}
 	}
 }
 
@@ -150,7 +176,7 @@ needs_stream_options(const SaViewOptions *options)
 	if (options->go_on && options->idle_timeout < 0)
 		return true;
 	return options->watermark == SA_NO_DELAY && (options->output_mode == SA_APPEND || options->unlogged || options->go_on ||
-												 options->allowed_lateness > 0);
+												 options->allowed_lateness > 0 || options->dedup_key != NIL);
 }
 
 /* Views that live by the stream's options must not lose them. */
@@ -405,6 +431,50 @@ set_time_option(Oid stream, const char *column, DefElemAction action)
 	CommandCounterIncrement();
 }
 
+/* The same columns, with this one by its new name. */
+static char *
+renamed_key(List *columns, const char *from, const char *to)
+{
+	StringInfoData text;
+	ListCell   *lc;
+
+	initStringInfo(&text);
+	foreach(lc, columns)
+	{
+		const char *column = strVal(lfirst(lc));
+
+		appendStringInfo(&text, "%s%s", text.len > 0 ? ", " : "", quote_identifier(strcmp(column, from) == 0 ? to : column));
+	}
+	return text.data;
+}
+
+/* Views go on telling events apart by the column. */
+static void
+rename_in_views(Oid stream, const char *from, const char *to)
+{
+	ListCell   *lc;
+	ListCell   *lo;
+
+	foreach(lc, sa_catalog_views(stream))
+	{
+		SaViewConfig *config = lfirst(lc);
+		SaViewOptions options;
+
+		sa_option_view(config->options, &options);
+		if (!list_member(options.dedup_key, makeString(pstrdup(from))))
+			continue;
+		foreach(lo, config->options)
+		{
+			DefElem    *def = lfirst_node(DefElem, lo);
+
+			if (strcmp(def->defname, "dedup_key") == 0)
+				def->arg = (Node *) makeString(renamed_key(options.dedup_key, from, to));
+		}
+		sa_catalog_change_view(config);
+		sa_slot_want_at_commit(stream);
+	}
+}
+
 /* The event time stays where it is when its column gets another name. */
 void
 sa_ddl_stream_renamed(RenameStmt *rename)
@@ -424,6 +494,7 @@ sa_ddl_stream_renamed(RenameStmt *rename)
 			continue;
 		if (is_decoded(stream))
 			check_unlogged(stream);
+		rename_in_views(stream, rename->subname, rename->newname);
 		if (option != NULL && strcmp(option, rename->subname) == 0)
 			set_time_option(stream, rename->newname, DEFELEM_SET);
 		else if (option == NULL && strcmp(rename->subname, TIME_OPTION) == 0 &&

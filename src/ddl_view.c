@@ -32,6 +32,7 @@
 #include "compat.h"
 #include "ddl_part.h"
 #include "ddl_view.h"
+#include "dedup.h"
 #include "mend.h"
 #include "query.h"
 #include "slot.h"
@@ -63,6 +64,7 @@ typedef struct NewView
 	Oid			result;
 	Oid			state;
 	Oid			spill;
+	Oid			dedup;
 	const char *name;			/* of the result table, qualified and quoted */
 } NewView;
 
@@ -232,6 +234,31 @@ check_lateness(Relation rel, const SaQuery *query, const SaViewOptions *options)
 				 errhint("Set the option \"watermark\" of the view or of its stream.")));
 }
 
+/* Keys are to be forgotten at some time, and by nobody else. */
+static void
+check_dedup(Relation rel, const SaQuery *query, const SaViewOptions *options)
+{
+	if (watermark_of(rel, sa_option_stream(rel), options) == SA_NO_DELAY)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("dedup_key needs a watermark"),
+				 errdetail("Without a watermark, every key would have to be kept for ever."),
+				 errhint("Set the option \"watermark\" of the view or of its stream.")));
+	if (options->output_mode == SA_COMPLETE)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("dedup_key is not supported in output mode \"complete\""),
+				 errdetail("Nothing is late in it, so every key would have to be kept for ever."),
+				 errhint("Use output_mode = 'update'.")));
+	if (options->unlogged)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("state of this continuous view cannot be unlogged"),
+				 errdetail("The keys of its option dedup_key are kept in a log."),
+				 errhint("Use state = 'heap'.")));
+	sa_dedup_check(query, options->dedup_key);
+}
+
 void
 sa_ddl_view_check_options(const SaQuery *query, const SaViewOptions *options)
 {
@@ -241,6 +268,8 @@ sa_ddl_view_check_options(const SaQuery *query, const SaViewOptions *options)
 		check_going_on(rel, options);
 	if (options->allowed_lateness > 0)
 		check_lateness(rel, query, options);
+	if (options->dedup_key != NIL)
+		check_dedup(rel, query, options);
 	sa_query_check_mode(query, options->output_mode, watermark_of(rel, sa_option_stream(rel), options));
 	if (options->unlogged)
 		sa_query_check_unlogged(query, options->output_mode, watermark_of(rel, sa_option_stream(rel), options));
@@ -404,6 +433,7 @@ register_view(NewView *new, List *settings)
 		.definition = new->definition,
 		.state = new->state,
 		.spill = new->spill,
+		.dedup = new->dedup,
 		.stream = new->split->stream,
 		.database = MyDatabaseId,
 		.status = SA_STATUS_RUNNING,
@@ -436,6 +466,8 @@ create_parts(NewView *new)
 		new->state = sa_part_create_state(new->id);
 	if (OidIsValid(new->state) && new->options.unlogged)
 		new->spill = sa_part_create_spill(new->id);
+	if (new->options.dedup_key != NIL)
+		new->dedup = sa_part_create_dedup(new->id);
 	register_view(new, settings);
 	SPI_finish();
 	AtEOXact_GUC(false, save_nest);

@@ -17,6 +17,7 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/varlena.h"
 
 #include "compat.h"
 
@@ -151,6 +152,25 @@ read_state(const char *name, const char *value, SaViewOptions *view)
 }
 
 static void
+read_dedup_key(const char *name, const char *value, SaViewOptions *view)
+{
+	List	   *columns;
+	ListCell   *lc;
+
+	if (!SplitIdentifierString(pstrdup(value), ',', &columns) || columns == NIL)
+		sa_option_refuse_value(name, value, "Give a column of the stream, or several with commas between them.");
+	view->dedup_key = NIL;
+	foreach(lc, columns)
+	{
+		String	   *column = makeString(pstrdup(lfirst(lc)));
+
+		if (list_member(view->dedup_key, column))
+			sa_option_refuse_value(name, value, "Name every column once.");
+		view->dedup_key = lappend(view->dedup_key, column);
+	}
+}
+
+static void
 read_planned(const char *name, const char *value, SaViewOptions *view)
 {
 	sa_option_refuse_planned(name, value);
@@ -173,7 +193,7 @@ static const ViewOption view_options[] =
 	{"allowed_lateness", read_allowed_lateness, false, MAKE_ANOTHER},
 	{"on_idle", read_on_idle, false},
 	{"state", read_state, false},
-	{"dedup_key", read_planned, true},
+	{"dedup_key", read_dedup_key, false, MAKE_ANOTHER},
 	{"retention", read_planned, true},
 };
 

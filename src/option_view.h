@@ -59,6 +59,7 @@ typedef struct SaViewOptions
 	int64		max_batch_bytes;	/* of records, about */
 	SaBoundary	start;
 	SaBoundary	end;
+	List	   *dedup_key;		/* names of columns of the stream; NIL: none */
 	bool		go_on;			/* on_idle = 'advance' */
 	bool		drop_late;		/* late_events = 'drop' */
 	bool		fail_on_error;	/* on_error = 'fail' */

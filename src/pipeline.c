@@ -70,6 +70,7 @@ typedef struct Part
 	SaTimekeeping time;
 	bool	   *exclude;		/* events that fail by themselves; NULL: none */
 	char	  **messages;		/* why, per event */
+	bool	   *duplicates;		/* likewise; NULL: not judged yet, or not at all */
 	uint8	   *outcomes;
 	int64	   *late_windows;	/* per partition of the batch */
 	int64	   *corrections;	/* likewise */
@@ -222,6 +223,9 @@ load_view(SaView *view)
 									  view->config->spill, view->cxt);
 	if (view->state && view->options.allowed_lateness > 0)
 		sa_state_keep_rows(view->state);
+	if (view->options.dedup_key != NIL && view->dedup == NULL)
+		view->dedup = sa_dedup_create(query, view->options.dedup_key, &view->options, view->delay, view->config->view,
+									  view->config->dedup, view->cxt);
 	MemoryContextSetParent(query->cxt, view->cxt);
 	unload_view(view);
 	view->query = query;
@@ -463,6 +467,18 @@ gather_pane(Part *part, int ordinal, TupleTableSlot *slot)
 	gather_row(part, ordinal, slot, window);
 }
 
+/* Without windows, where the keys of events behind the watermark may have been forgotten. */
+static bool
+is_behind(Part *part, int ordinal)
+{
+	SaEvent    *event = &part->batch->events[ordinal];
+
+	if (part->view->dedup == NULL || part->view->query->windowed || !sa_dedup_is_late(event, bound_of(part, event)))
+		return false;
+	part->outcomes[ordinal] = SA_OUTCOME_LATE;
+	return true;
+}
+
 static void
 take_row(TupleTableSlot *row, void *arg)
 {
@@ -471,7 +487,9 @@ take_row(TupleTableSlot *row, void *arg)
 	MemoryContext old = MemoryContextSwitchTo(part->row_cxt);
 
 	SA_FAULT("query", part->view->config->view);
-	if (sa_query_has_panes(part->view->query, part->view->options.output_mode))
+	if (is_behind(part, ordinal))
+		;						/* late */
+	else if (sa_query_has_panes(part->view->query, part->view->options.output_mode))
 		gather_pane(part, ordinal, row);
 	else if (part->view->query->hop_count > 0)
 		gather_hops(part, ordinal, row);
@@ -574,13 +592,74 @@ prepare_run(Part *part)
 	}
 }
 
+/* A letter whose event has failed: that it was no duplicate was found then, and its key is seen. */
+static bool
+is_judged(const Part *part, int ordinal)
+{
+	return part->replay && part->replay->failed[ordinal];
+}
+
+/* Which events are duplicates: the same whatever is run of the batch, but only all of it keeps the keys of the others. */
+static void
+judge_duplicates(Part *part)
+{
+	SaBatch    *batch = part->batch;
+	bool	   *duplicates = part->duplicates;
+	MemoryContext old;
+
+	if (part->view->dedup == NULL || (duplicates != NULL && part->kind != RUN_ALL))
+		return;
+	if (duplicates == NULL)
+		duplicates = MemoryContextAllocHuge(batch->cxt, sizeof(bool) * batch->nevents);
+	old = MemoryContextSwitchTo(part->row_cxt);
+	for (int i = 0; i < batch->nevents; i++)
+	{
+		SaEvent    *event = &batch->events[i];
+
+		duplicates[i] = event->verdict == SA_EVENT_GOOD && !is_judged(part, i) &&
+			sa_dedup_judge(part->view->dedup, event, bound_of(part, event));
+		if (i % BLOCK_ROWS == 0)
+		{
+			CHECK_FOR_INTERRUPTS();
+			MemoryContextReset(part->row_cxt);
+		}
+	}
+	MemoryContextSwitchTo(old);
+	part->duplicates = duplicates;
+}
+
+/* The events that the query is not to see: duplicates, and those that fail by themselves. */
+static const bool *
+hidden_events(Part *part)
+{
+	bool	   *hidden;
+
+	if (part->duplicates == NULL || part->exclude == NULL)
+		return part->duplicates ? part->duplicates : part->exclude;
+	hidden = MemoryContextAllocHuge(part->batch->cxt, sizeof(bool) * part->batch->nevents);
+	for (int i = 0; i < part->batch->nevents; i++)
+		hidden[i] = part->duplicates[i] || part->exclude[i];
+	return hidden;
+}
+
+static void
+start_outcomes(Part *part)
+{
+	memset(part->outcomes, SA_OUTCOME_FILTERED, part->batch->nevents);
+	for (int i = 0; part->duplicates && i < part->batch->nevents; i++)
+		if (part->duplicates[i])
+			part->outcomes[i] = SA_OUTCOME_DUPLICATE;
+}
+
 static void
 run_query(Part *part, int lo, int hi)
 {
-	SaBatchScan scan = {.batch = part->batch, .lo = lo, .hi = hi, .exclude = part->exclude};
+	SaBatchScan scan = {.batch = part->batch, .lo = lo, .hi = hi};
 
 	prepare_run(part);
-	memset(part->outcomes, SA_OUTCOME_FILTERED, part->batch->nevents);
+	judge_duplicates(part);
+	scan.exclude = hidden_events(part);
+	start_outcomes(part);
 	memset(part->late_windows, 0, sizeof(int64) * part->batch->npartitions);
 	memset(part->corrections, 0, sizeof(int64) * part->batch->npartitions);
 	if (part->late_pairs)
@@ -871,6 +950,8 @@ run_as_owner(Part *part, int lo, int hi)
 	}
 	if (view->state && !begin_state(part))
 		return NIL;
+	if (view->dedup)
+		sa_dedup_begin(view->dedup, view->floor);
 	if (view->query->transform && part->kind == RUN_ALL)
 		sa_result_begin(view->result);
 	if (part->batch->nevents > 0)
@@ -899,6 +980,8 @@ run_as_owner(Part *part, int lo, int hi)
 		sa_result_end(view->result);
 	else
 		write_results(view, sa_commit_watermark(view->new_positions));
+	if (view->dedup)
+		sa_dedup_write(view->dedup, sa_commit_watermark(view->new_positions));
 	return letters;
 }
 
@@ -1085,6 +1168,8 @@ attempt(Part *part, RunKind kind, int lo, int hi)
 		part->view->new_positions = NIL;
 		if (part->view->state)
 			sa_state_abort(part->view->state);
+		if (part->view->dedup)
+			sa_state_abort(sa_dedup_state(part->view->dedup));
 	}
 	MemoryContextSwitchTo(cxt);
 	CurrentResourceOwner = owner;
@@ -1291,6 +1376,8 @@ sa_pipeline_stop(SaView *view, const char *message)
 {
 	if (view->state && view->steps == NIL)
 		sa_state_reset(view->state);
+	if (view->dedup)
+		sa_state_reset(sa_dedup_state(view->dedup));
 	view->recovered = false;
 	if (!save_failure(view, message))
 	{
@@ -1606,6 +1693,14 @@ committed_steps(SaView *view)
 	view->new_steps = NIL;
 }
 
+Oid
+sa_pipeline_take_vacuum(SaView *view)
+{
+	Oid			log = view->state ? sa_state_take_vacuum(view->state) : InvalidOid;
+
+	return OidIsValid(log) || view->dedup == NULL ? log : sa_state_take_vacuum(sa_dedup_state(view->dedup));
+}
+
 void
 sa_pipeline_committed(SaView *view)
 {
@@ -1615,6 +1710,8 @@ sa_pipeline_committed(SaView *view)
 		return;
 	if (view->state)
 		sa_state_commit(view->state);
+	if (view->dedup)
+		sa_state_commit(sa_dedup_state(view->dedup));
 	view->recovered = true;
 	committed_steps(view);
 	adopt_positions(view, view->new_positions);
@@ -1637,4 +1734,10 @@ sa_pipeline_committed(SaView *view)
 	view->progress.largest_window = size.largest;
 	view->progress.oldest_window_end = size.oldest;
 	view->progress.state_bytes = size.bytes;
+	if (view->dedup)
+	{
+		sa_state_make_room(sa_dedup_state(view->dedup));
+		sa_state_size(sa_dedup_state(view->dedup), &size);
+		view->progress.state_bytes += size.bytes;
+	}
 }

@@ -9,6 +9,7 @@
 #include "catalog.h"
 #include "clock.h"
 #include "commit.h"
+#include "dedup.h"
 #include "query.h"
 #include "replay.h"
 #include "result.h"
@@ -28,6 +29,7 @@ typedef struct SaView
 	Oid			owner;
 	SaQuery    *query;
 	SaState    *state;
+	SaDedup    *dedup;			/* NULL: duplicates are not looked for */
 	SaResult   *result;
 
 	/* as committed */
@@ -112,6 +114,8 @@ extern SaPartEnd sa_pipeline_rebuild(SaView *view, SaBatch *batch);
 
 /* The view's records cannot be had: it fails with this message.  In a subtransaction of its own. */
 extern SaPartEnd sa_pipeline_stop(SaView *view, const char *message);
+
+extern Oid	sa_pipeline_take_vacuum(SaView *view);	/* a log, if most of it is dead: the caller vacuums it */
 
 /* The transaction has committed. */
 extern void sa_pipeline_committed(SaView *view);

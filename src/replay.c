@@ -335,6 +335,14 @@ next_ids(Oid view, int limit, int *n)
 	return ids;
 }
 
+static bool
+has_failed(Reader *reader, HeapTuple letter)
+{
+	bool		isnull;
+
+	return strcmp(TextDatumGetCString(get(reader, letter, Anum_letter_reason, &isnull)), SA_REASON_FAILED) == 0;
+}
+
 /* Is it still there, and the view's own? */
 static bool
 is_of_view(Reader *reader, HeapTuple letter, Oid view)
@@ -359,6 +367,7 @@ sa_replay_read(Relation stream, const SaStreamOptions *options, Oid view, int li
 	ids = next_ids(view, limit, &n);
 	replay->more = n > limit;
 	replay->ids = palloc(sizeof(int64) * (n + 1));
+	replay->failed = palloc0(sizeof(bool) * (n + 1));
 	prepare_populate(&reader);
 	sa_decode_enter(&save, batch->stream);
 	if (strcmp(options->source, "staged") != 0)
@@ -371,6 +380,7 @@ sa_replay_read(Relation stream, const SaStreamOptions *options, Oid view, int li
 		if (!is_of_view(&reader, letter, view))
 			continue;			/* newer ones have taken its place */
 		replay->ids[batch->nevents] = ids[i];
+		replay->failed[batch->nevents] = has_failed(&reader, letter);
 		add_event(&reader, letter);
 	}
 	sa_owner_leave(&save);

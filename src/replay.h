@@ -13,6 +13,7 @@
 typedef struct SaReplay
 {
 	int64	   *ids;
+	bool	   *failed;			/* in the view's expressions, until now */
 	bool		more;			/* are asked for */
 } SaReplay;
 

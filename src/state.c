@@ -525,7 +525,7 @@ sa_state_revive_all(SaState *state, SaWindow *window, void *arg)
 }
 
 static SaGroup *
-find_cold(SaState *state, SaWindow *window, uint32 hash, Datum *keys, bool *nulls)
+find_cold(SaState *state, SaWindow *window, uint32 hash, const Datum *keys, const bool *nulls)
 {
 	SaColdSearch search;
 
@@ -552,17 +552,22 @@ sa_state_create_group(SaState *state, SaWindow *window, uint32 hash, Datum *keys
 }
 
 SaGroup *
-sa_state_find(SaState *state, SaWindow *window, uint32 hash, Datum *keys, bool *nulls, bool *found)
+sa_state_look_up(SaState *state, SaWindow *window, uint32 hash, const Datum *keys, const bool *nulls)
 {
-	SaGroup    *group;
-
-	*found = true;
-	for (group = window->buckets[hash & (window->nbuckets - 1)]; group; group = group->next)
+	for (SaGroup *group = window->buckets[hash & (window->nbuckets - 1)]; group; group = group->next)
 		if (group->hash == hash && sa_state_equal_keys(state, group, keys, nulls))
 			return group;
-	if (window->cold && (group = find_cold(state, window, hash, keys, nulls)) != NULL)
+	return window->cold ? find_cold(state, window, hash, keys, nulls) : NULL;
+}
+
+SaGroup *
+sa_state_find(SaState *state, SaWindow *window, uint32 hash, Datum *keys, bool *nulls, bool *found)
+{
+	SaGroup    *group = sa_state_look_up(state, window, hash, keys, nulls);
+
+	*found = group != NULL;
+	if (group)
 		return group;
-	*found = false;
 	return sa_state_create_group(state, window, hash, keys, nulls);
 }
 

@@ -111,7 +111,8 @@ extern void sa_state_each_window(SaState *state, void (*fn) (SaState *state, SaW
 extern void sa_state_drop_window(SaState *state, SaWindow *window);
 extern void sa_state_commit_window(SaState *state, SaWindow *window, void *arg);
 
-/* The group with these keys, which comes into being where it is not there; its states are started. */
+/* The group with these keys, or NULL; and one which comes into being where it is not there; its states are started. */
+extern SaGroup *sa_state_look_up(SaState *state, SaWindow *window, uint32 hash, const Datum *keys, const bool *nulls);
 extern SaGroup *sa_state_find(SaState *state, SaWindow *window, uint32 hash, Datum *keys, bool *nulls, bool *found);
 extern void sa_state_add(SaState *state, SaWindow *window, SaGroup *group);
 extern void sa_state_remove(SaState *state, SaWindow *window, SaGroup *group);

@@ -489,3 +489,16 @@ sa_window_set_find(SaWindowSet *set, int64 ts)
 	set->from = from;
 	set->to = to;
 }
+
+/* Those that start last end last, and of those that start together the longest does. */
+Expr *
+sa_window_call_last_end(const FuncExpr *call, Expr *time)
+{
+	Arguments	arguments;
+
+	read_arguments(call, &arguments);
+	if (!arguments.size_known || !arguments.origin_known ||
+		(sa_window_call_kind(call) == SA_HOP && !arguments.slide_known))
+		return NULL;
+	return sa_window_call_other(call, time, true);
+}

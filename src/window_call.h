@@ -64,6 +64,9 @@ extern Expr *sa_window_call_bound(const FuncExpr *call, bool end);
 /* The end (or start) of the window that starts (or ends) at a time, where that decides it. */
 extern Expr *sa_window_call_other(const FuncExpr *call, Expr *known, bool end);
 
+/* The end of the last window that holds a time (for hop() NULL where none does); NULL: arguments are not constant. */
+extern Expr *sa_window_call_last_end(const FuncExpr *call, Expr *time);
+
 /* Hopping windows whose arguments are constant, as microseconds. */
 extern bool sa_window_call_hop(const FuncExpr *call, int64 *size, int64 *slide, int64 *origin);
 

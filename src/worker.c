@@ -1615,7 +1615,7 @@ vacuum_logs(Worker *worker)
 	foreach(lc, worker->views)
 	{
 		SaView	   *view = lfirst(lc);
-		Oid			log = view->state ? sa_state_take_vacuum(view->state) : InvalidOid;
+		Oid			log = sa_pipeline_take_vacuum(view);
 
 		if (OidIsValid(log))
 			vacuum_log(worker, log);

@@ -66,6 +66,9 @@ CREATE FUNCTION first_arg(text, text) RETURNS text LANGUAGE sql IMMUTABLE STRICT
 CREATE AGGREGATE first_text(text) (sfunc = first_arg, stype = text);
 CREATE FUNCTION last_arg(text, text) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT coalesce($2, $1)';
 CREATE AGGREGATE last_text(text) (sfunc = last_arg, stype = text);
+CREATE FUNCTION see_key_step(timestamp, timestamp, timestamp) RETURNS timestamp LANGUAGE sql IMMUTABLE AS
+	'SELECT CASE WHEN $1 > $3 OR $3 IS NULL AND $1 IS NOT NULL THEN $1 WHEN $2 > $3 OR $3 IS NULL THEN $2 ELSE $1 END';
+CREATE AGGREGATE see_key(timestamp, timestamp) (sfunc = see_key_step, stype = timestamp);
 CREATE FUNCTION mean_step(numeric[], numeric) RETURNS numeric[] LANGUAGE plpgsql IMMUTABLE AS
 $$BEGIN RETURN ARRAY[$1[1] + coalesce($2, 0), $1[2] + 1]; END$$;
 CREATE FUNCTION mean_end(numeric[]) RETURNS numeric LANGUAGE sql IMMUTABLE AS 'SELECT $1[1] / NULLIF($1[2], 0)';
@@ -430,6 +433,7 @@ sub make_view
 		$view{mode} = 'complete' if !$windowed && chance(0.3);
 	}
 	$view{drop_late} = chance(0.2);
+	$view{dedup} = pick('v', 'k, v', 'v, kn', 'kf, v', 'kt, v', 'id') if defined $view{delay} && $view{mode} ne 'complete' && chance(0.3);
 	$view{lateness} = pick('1 minute', '20 minutes', '1 day') if $view{window} && !$view{window}{session} && defined $view{delay} && chance(0.4);
 	return \%view;
 }
@@ -463,6 +467,7 @@ sub create_view
 	$options{max_batch_rows} = pick(1, 2, 7, 20, 100, 300) if chance(0.7);
 	$options{watermark} = $view->{own_delay} if defined $view->{own_delay};
 	$options{late_events} = 'drop' if $view->{drop_late};
+	$options{dedup_key} = $view->{dedup} if $view->{dedup};
 	$options{allowed_lateness} = $view->{lateness} if $view->{lateness};
 	$options{start} = $start if $start;
 	%options = (%options, %{ $view->{options} || {} });
@@ -716,7 +721,7 @@ sub is_rebuildable
 {
 	my ($view) = @_;
 	return $view->{window} && !$view->{window}{session} && defined $view->{delay} && $view->{mode} ne 'complete' && !$view->{join}
-	  && ($view->{where} // '') !~ /SELECT/;
+	  && ($view->{where} // '') !~ /SELECT/ && !$view->{dedup};
 }
 
 sub random_variant
@@ -783,7 +788,10 @@ my @topic_queries = (
 		group => [ 'k', 'window_start', 'window_end' ], window => { session => 1, call => "session(ts, k * interval '100 ms')" } },
 	{ mode => 'update', targets => [ 'part', 'k', 'append_id(id) AS ids', 'sum(v / 7.0::float8) AS v' ], group => [ 'part', 'k' ],
 		where => '100 / v <> 3' },
-	{ mode => 'append', targets => [ 'id', 'ts', 'part', '100 / v AS w' ] });
+	{ mode => 'append', targets => [ 'id', 'ts', 'part', '100 / v AS w' ] },
+	{ mode => 'append', delay => '10 s', dedup => 'v, part', targets => [ 'part', 'window_start', 'append_id(id) AS ids' ],
+		group => [ 'part', 'window_start' ], window => { call => "hop(ts, '20 seconds', '10 seconds')" } },
+	{ mode => 'update', delay => '10 s', dedup => 'k, part, v', targets => [ 'part', 'append_id(id) AS ids' ], group => ['part'] });
 
 # Values of records, per partition, in their order.
 sub topic_records
@@ -881,6 +889,16 @@ sub check
 	my $lateness = $view->{lateness} // '0';
 	my $closes = $view->{window} && $view->{mode} ne 'complete';
 	my $kept = !$closes ? 'true' : $session ? 'wm IS NULL OR own_start >= wm' : "wm IS NULL OR window_end + interval '$lateness' > wm";
+	$kept = 'wm IS NULL OR ts >= wm' if $view->{dedup} && !$view->{window};
+	# The key of an event is seen until its last window is forgotten, as of the first event that is not late.
+	my $until = $view->{window} && !$session ? "(SELECT max(window_end) + interval '$lateness' FROM $view->{window}{rows})"
+	  : "ts + interval '1 microsecond'";
+	my $judged = $view->{dedup}
+	  ? "SELECT *, ROW($view->{dedup}) IS NOT NULL AND coalesce(seen > wm, seen IS NOT NULL AND wm IS NULL) AS is_duplicate FROM (SELECT *,"
+	  . " see_key(until::timestamp, wm::timestamp) OVER (PARTITION BY $view->{dedup} ORDER BY ord ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+	  . " AS seen FROM (SELECT *, $until AS until FROM timed) t) t"
+	  : 'SELECT *, false AS is_duplicate FROM timed';
+	my $late_windows = $view->{window} ? "(SELECT count(DISTINCT $pair) FROM below) - (SELECT count(DISTINCT $pair) FROM kept)" : '0';
 	my $corrected = $closes && $view->{lateness} ? 'window_end <= wm' : 'false';
 	my $groups = $session ? 'sessions' : 'kept';
 	my $closed = $view->{window} && $view->{mode} eq 'append'
@@ -914,17 +932,20 @@ mine AS MATERIALIZED (SELECT ev.*, $verdict AS verdict FROM ev, p WHERE $range),
 timed AS MATERIALIZED (SELECT *, max(ts) OVER (ORDER BY ord ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) - $delay AS wm
 	FROM mine WHERE verdict = 'good'),
 last AS MATERIALIZED (SELECT max(ts) - $delay AS watermark FROM timed),
-ok AS MATERIALIZED (SELECT * FROM timed WHERE ($view->{fails}) IS NOT TRUE),
+judged AS MATERIALIZED ($judged),
+single AS MATERIALIZED (SELECT * FROM judged WHERE NOT is_duplicate),
+ok AS MATERIALIZED (SELECT * FROM single WHERE ($view->{fails}) IS NOT TRUE),
 below AS MATERIALIZED (SELECT * FROM $joined),
 kept AS MATERIALIZED (SELECT * FROM below WHERE $kept),$sessions
 answer AS MATERIALIZED ($answer),
 expected AS MATERIALIZED (SELECT count(*) AS "read", 0 AS skipped, 0 AS tombstone, 0 AS malformed,
 	count(*) FILTER (WHERE verdict = 'null_time') AS null_time, count(*) FILTER (WHERE verdict = 'future') AS future,
-	0 AS duplicate, (SELECT count(*) FROM timed) - (SELECT count(*) FROM ok) AS failed,
+	(SELECT count(*) FROM timed) - (SELECT count(*) FROM single) AS duplicate,
+	(SELECT count(*) FROM single) - (SELECT count(*) FROM ok) AS failed,
 	(SELECT count(*) FROM ok) - (SELECT count(DISTINCT id) FROM below) AS filtered,
 	(SELECT count(DISTINCT id) FROM below) - (SELECT count(DISTINCT id) FROM kept) AS late,
 	(SELECT count(DISTINCT id) FROM kept) AS accepted,
-	(SELECT count(DISTINCT $pair) FROM below) - (SELECT count(DISTINCT $pair) FROM kept) AS late_windows,
+	$late_windows AS late_windows,
 	(SELECT count(DISTINCT $pair) FROM kept WHERE $corrected) AS corrections FROM mine)
 SELECT * FROM (SELECT '$name' AS view, p.first, p.position, (SELECT count(*) FROM $seed->{log}) AS total,
 	(SELECT count(*) FROM (TABLE answer EXCEPT ALL TABLE $name) x) AS missing,

@@ -30,7 +30,7 @@ use StreamAggTest;
 my $first = $ENV{SA_SEED} || 1;
 my $count = $ENV{SA_SEEDS} || ($ENV{SA_SEED} ? 1 : 300);
 my $round_size = $ENV{SA_ROUND} || 50;
-my %seen = map { $_ => 0 } qw(null_time future failed filtered late late_windows corrections accepted);
+my %seen = map { $_ => 0 } qw(null_time future duplicate failed filtered late late_windows corrections accepted);
 my $comparisons = 0;
 
 my $node = make_node('same_log', conf => <<'CONF');
@@ -52,7 +52,7 @@ sub take_prints
 {
 	my (@views) = @_;
 	my %prints;
-	my $counters = join(', ', map { qq("$_") } 'read', 'skipped', 'tombstone', 'malformed', 'duplicate', sort keys %seen);
+	my $counters = join(', ', map { qq("$_") } 'read', 'skipped', 'tombstone', 'malformed', sort keys %seen);
 	my $sql = "SET timezone = 'UTC';\n" . <<"SQL";
 SELECT view, 'counters', ROW(status, message, watermark, $counters) FROM stream_agg.views;
 SELECT view, 'places', array_agg(ROW(topic, partition, position, running_max, watermark) ORDER BY topic, partition)
