@@ -576,6 +576,7 @@ attach_restored_parts(TriggerData *data)
 	config.view = DatumGetObjectId(SPI_getbinval(data->tg_trigtuple, desc, SPI_fnumber(desc, "view"), &isnull));
 	config.definition = DatumGetObjectId(SPI_getbinval(data->tg_trigtuple, desc, SPI_fnumber(desc, "definition"), &isnull));
 	config.state = DatumGetObjectId(SPI_getbinval(data->tg_trigtuple, desc, SPI_fnumber(desc, "state"), &isnull));
+	config.spill = DatumGetObjectId(SPI_getbinval(data->tg_trigtuple, desc, SPI_fnumber(desc, "spill"), &isnull));
 	config.dedup = DatumGetObjectId(SPI_getbinval(data->tg_trigtuple, desc, SPI_fnumber(desc, "dedup"), &isnull));
 	sa_mend_attach(&config);
 }

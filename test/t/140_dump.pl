@@ -246,7 +246,7 @@ CREATE SCHEMA app;
 CREATE TABLE app.other (a int PRIMARY KEY);
 CREATE FOREIGN TABLE app.s (id int, ts timestamptz, k int) SERVER stream_staged OPTIONS (event_time 'ts', watermark '10 minutes');
 CREATE MATERIALIZED VIEW app.running WITH (stream_agg.continuous) AS SELECT k, count(*) AS n, avg(id) AS a FROM app.s WHERE k > 0 GROUP BY k;
-CREATE MATERIALIZED VIEW app.hours WITH (stream_agg.continuous, stream_agg.output_mode = 'append') AS
+CREATE MATERIALIZED VIEW app.hours WITH (stream_agg.continuous, stream_agg.output_mode = 'append', stream_agg.dedup_key = 'id') AS
 	SELECT window_start, k, count(*) AS n FROM app.s, tumble(ts, '1 hour') GROUP BY window_start, k;
 CREATE MATERIALIZED VIEW app.rows WITH (stream_agg.continuous) AS SELECT id, k FROM app.s;
 CREATE MATERIALIZED VIEW app.paused WITH (stream_agg.continuous) AS SELECT count(*) AS n FROM app.s;
@@ -312,18 +312,20 @@ SELECT (SELECT count(*) FROM stream_agg.view_config), (SELECT count(*) FROM stre
 	(SELECT count(*) FROM stream_agg.staged_stream), (SELECT count(*) FROM stream_agg.staged_segment),
 	(SELECT count(*) FROM stream_agg.staged_order), (SELECT count(*) FROM stream_agg.dead_letter),
 	(SELECT count(*) FROM pg_class c WHERE relnamespace = 'stream_agg'::regnamespace AND relkind IN ('r', 'S', 'v')
-		AND relname ~ '^(definition|state|staged)_[0-9]')
+		AND relname ~ '^(definition|state|spill|dedup|staged)_[0-9]')
 SQL
 
 # DROP before resume leaves nothing behind.
 sub test_drop
 {
 	create_small('small');
+	$node->safe_psql('small', "CREATE MATERIALIZED VIEW app.spilled WITH (stream_agg.continuous, stream_agg.state = 'unlogged', stream_agg.trigger = 'manual')"
+		  . " AS SELECT window_start, avg(id) AS a FROM app.s, tumble(ts, '1 hour') GROUP BY 1");
 	$node->command_ok([ 'pg_dump', '-Fc', '-f', "$tmp/drop", '-d', $node->connstr('small') ], 'dump');
 	my %ways = (
-		'DROP MATERIALIZED VIEW app.running, app.hours, app.rows, app.paused, app.failed, app.finished; DROP FOREIGN TABLE app.s' => 'views, then the stream',
+		'DROP MATERIALIZED VIEW app.running, app.hours, app.rows, app.paused, app.failed, app.finished, app.spilled; DROP FOREIGN TABLE app.s' => 'views, then the stream',
 		"SELECT count(stream_agg.drop_view(view)) FROM stream_agg.view_config; DROP FOREIGN TABLE app.s" => 'drop_view()',
-		'DROP TABLE app.running, app.hours, app.rows, app.paused, app.failed, app.finished; DROP FOREIGN TABLE app.s' => 'as tables',
+		'DROP TABLE app.running, app.hours, app.rows, app.paused, app.failed, app.finished, app.spilled; DROP FOREIGN TABLE app.s' => 'as tables',
 		'DROP FOREIGN TABLE app.s CASCADE' => 'the stream with its views',
 		'DROP SCHEMA app CASCADE' => 'the schema');
 	for my $sql (sort keys %ways)
@@ -338,7 +340,7 @@ sub test_drop
 	create_target($node, 'dropped');
 	$node->command_ok([ 'pg_restore', '--exit-on-error', '-d', $node->connstr('dropped'), "$tmp/drop" ], 'restore');
 	$node->safe_psql('dropped', "SET client_min_messages = error; DROP EXTENSION stream_agg CASCADE");
-	is_query($node, 'dropped', "SELECT count(*) FROM pg_class WHERE relname ~ '^(definition|state|staged)_'", '0', 'DROP EXTENSION too');
+	is_query($node, 'dropped', "SELECT count(*) FROM pg_class WHERE relname ~ '^(definition|state|spill|dedup|staged)_'", '0', 'DROP EXTENSION too');
 	is_query($node, 'dropped', "SELECT to_regclass('app.running') IS NULL AND to_regclass('app.s') IS NULL", 't', 'with streams and views');
 	$node->safe_psql('dropped', 'CREATE EXTENSION stream_agg');
 	return;
