@@ -129,6 +129,10 @@ CREATE MATERIALIZED VIEW good WITH (stream_agg.continuous, stream_agg.watermark 
 	SELECT window_start, count(*) AS n FROM plain, tumble(at, '1 minute') GROUP BY 1;
 ALTER MATERIALIZED VIEW good SET (stream_agg.allowed_lateness = '2 hours');
 ALTER MATERIALIZED VIEW good RESET (stream_agg.watermark);
+-- Windows of one minute stay for an hour.
+INSERT INTO plain VALUES (1, '2023-12-31 00:00');
+CALL stream_agg.run('plain');
+SELECT delay, windows, groups, basis FROM stream_agg.estimate_state('good'::regclass, '10 minutes');
 -- An administrator's watermark closes, and forgets only by the allowed lateness.
 INSERT INTO plain VALUES (1, '2024-01-01 00:00');
 CALL stream_agg.run('plain');

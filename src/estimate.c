@@ -57,6 +57,7 @@ typedef struct Estimate
 	bool		panes;			/* windows are kept as panes */
 	int64		delay;			/* SA_NO_DELAY: none */
 	bool		complete;		/* windows never close */
+	int64		lateness;		/* that windows stay after their close */
 	double		window_groups;	/* of one window, or of all where there are none; < 0: not known */
 	double		group_bytes;
 	const char *basis;
@@ -93,14 +94,14 @@ put_row(ReturnSetInfo *rsinfo, int64 delay, double windows, double groups, doubl
 }
 
 /*
- * Windows that end after the watermark and have begun: those of `delay` and of one more size.  As many panes begin in
+ * Windows that have begun and are not forgotten: those of `delay`, of allowed lateness, and of one more size.  As many panes begin in
  * that time where windows start, and as many again where they end, if that is elsewhere.
  */
 static void
 put_delay(ReturnSetInfo *rsinfo, const Estimate *estimate, int64 delay)
 {
 	int			kinds = estimate->panes && estimate->size % estimate->slide != 0 ? 2 : 1;
-	double		windows = kinds * ceil(((double) delay + estimate->size) / estimate->slide);
+	double		windows = kinds * ceil(((double) delay + estimate->lateness + estimate->size) / estimate->slide);
 	double		groups = estimate->window_groups < 0 ? -1 : windows * estimate->window_groups;
 
 	put_row(rsinfo, delay, windows, groups, groups < 0 ? -1 : groups * estimate->group_bytes, estimate->basis);
@@ -167,8 +168,9 @@ look_at_definition(SaViewConfig *config, Estimate *estimate, bool *transform)
 	estimate->size = query->measures.usual;
 	estimate->slide = query->measures.slide;
 	estimate->delay = delay_of(config->stream, options.watermark);
-	estimate->panes = sa_query_has_panes(query, options.output_mode);
+	estimate->panes = options.allowed_lateness == 0 && sa_query_has_panes(query, options.output_mode);
 	estimate->complete = options.output_mode == SA_COMPLETE;
+	estimate->lateness = options.allowed_lateness;
 	*transform = query->transform;
 	sa_query_free(query);
 	sa_owner_leave(&save);
