@@ -791,6 +791,7 @@ my @topic_queries = (
 	{ mode => 'append', targets => [ 'id', 'ts', 'part', '100 / v AS w' ] },
 	{ mode => 'append', delay => '10 s', dedup => 'v, part', targets => [ 'part', 'window_start', 'append_id(id) AS ids' ],
 		group => [ 'part', 'window_start' ], window => { call => "hop(ts, '20 seconds', '10 seconds')" } },
+	{ mode => 'update', delay => '1 day', own_delay => '1 day', dedup => 'v', targets => [ 'v', 'count(*) AS n' ], group => ['v'] },
 	{ mode => 'update', delay => '10 s', dedup => 'k, part, v', targets => [ 'part', 'append_id(id) AS ids' ], group => ['part'] });
 
 # Values of records, per partition, in their order.
