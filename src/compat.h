@@ -16,6 +16,11 @@
 #include "utils/guc_hooks.h"
 #endif
 
+/* 18: functions that do not return are marked before the declaration. */
+#if PG_VERSION_NUM < 180000
+#define pg_noreturn pg_attribute_noreturn()
+#endif
+
 /* 16: permission info moved from the range table to Query.rteperminfos. */
 #if PG_VERSION_NUM >= 160000
 #include "parser/parse_relation.h"

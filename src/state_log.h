@@ -6,6 +6,7 @@
 #define SA_STATE_LOG_H
 
 #include "cold.h"
+#include "compat.h"
 #include "executor/tuptable.h"
 #include "state.h"
 
@@ -91,6 +92,6 @@ extern void sa_state_log_commit(SaWindow *window);
 extern void sa_state_log_abort(SaWindow *window);
 extern void sa_state_log_undo_moves(SaState *state);
 
-extern void sa_state_lost(Oid relid) pg_attribute_noreturn();
+pg_noreturn extern void sa_state_lost(Oid relid);
 
 #endif							/* SA_STATE_LOG_H */
