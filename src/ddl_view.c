@@ -310,8 +310,7 @@ check_view(NewView *new, ParseState *pstate)
 				 errmsg("WITH NO DATA is not supported in continuous views"),
 				 errhint("Use start = 'latest' to begin with the events to come.")));
 	sa_ddl_view_check_permissions(new->query);
-	if (new->options.output_mode != SA_COMPLETE)
-		new->query = sa_window_group(new->query);	/* else nothing would close */
+	new->query = sa_window_group(new->query);
 	new->split = sa_query_split(new->query, pstate);
 	check_boundaries(new);
 	sa_ddl_view_check_options(new->split, &new->options);
