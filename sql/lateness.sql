@@ -115,7 +115,15 @@ INSERT INTO hops VALUES ('2024-01-01 12:07'), ('2024-01-01 12:20'), ('2024-01-01
 CALL stream_agg.run('hops');
 SELECT * FROM hopping ORDER BY 1;
 SELECT late, accepted, late_windows, corrections FROM stream_agg.views;
+-- Another query, whose states cannot be combined.
+CREATE AGGREGATE plain_sum(int) (sfunc = int4pl, stype = int, initcond = '0');
+CREATE MATERIALIZED VIEW hopping WITH (stream_agg.continuous, stream_agg.replace) AS
+	SELECT window_start, window_end, count(*) AS n, plain_sum(1) AS more FROM hops, hop(at, '10 minutes', '5 minutes') GROUP BY 1, 2;
+INSERT INTO hops VALUES ('2024-01-01 12:15'), ('2024-01-01 12:25'), ('2024-01-01 12:30');
+CALL stream_agg.run('hops');
+SELECT * FROM hopping ORDER BY 1;
 DROP FOREIGN TABLE hops CASCADE;
+DROP AGGREGATE plain_sum(int);
 
 -- What it needs, and what cannot be.
 CREATE FOREIGN TABLE plain (k int, at timestamptz) SERVER stream_staged OPTIONS (event_time 'at');
