@@ -332,8 +332,7 @@ list_panes(SaState *state, int *count)
 
 	for (uint32 i = 0; i < state->nslots; i++)
 		for (SaWindow *window = state->windows[i]; window; window = window->next)
-			if (!window->forgotten)
-				panes[n++] = window;
+			panes[n++] = window;
 	qsort(panes, n, sizeof(SaWindow *), compare_pane);
 	*count = n;
 	return panes;
@@ -348,6 +347,19 @@ next_end(const SaState *state, const SaWindow *pane)
 
 	sa_window_pane(pane->start, query->window_size, query->hop_slide, query->hop_origin, &whole);
 	return sa_window_hop_after(whole.first_end, query->hop_slide, state->closed);
+}
+
+/* Does a window close at all? */
+static bool
+any_closes(const SaState *state, TimestampTz watermark)
+{
+	const SaWindow *first = NULL;
+
+	for (uint32 i = 0; i < state->nslots; i++)
+		for (const SaWindow *window = state->windows[i]; window; window = window->next)
+			if (first == NULL || window->start < first->start)
+				first = window;
+	return first != NULL && next_end(state, first) <= watermark;
 }
 
 /* How many windows close from this one on that begin in the same block. */
@@ -366,10 +378,14 @@ sa_state_emit_hops(SaState *state, TimestampTz watermark, SaGroupsCallback fn, v
 	const SaQuery *query = state->query;
 	Merge		merge = {.state = state, .fn = fn, .arg = arg};
 	int			n;
-	SaWindow  **panes = list_panes(state, &n);
+	SaWindow  **panes;
 	int			i = 0;
-	int64		end = n > 0 ? next_end(state, panes[0]) : DT_NOEND;
+	int64		end;
 
+	if (!any_closes(state, watermark))
+		return;
+	panes = list_panes(state, &n);
+	end = next_end(state, panes[0]);
 	merge.tables = AllocSetContextCreate(CurrentMemoryContext, "stream_agg windows", ALLOCSET_DEFAULT_SIZES);
 	merge.scratch = AllocSetContextCreate(CurrentMemoryContext, "stream_agg combining", ALLOCSET_DEFAULT_SIZES);
 	while (i < n && end <= watermark)
