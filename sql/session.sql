@@ -169,6 +169,35 @@ SELECT accepted, filtered, late, groups FROM stream_agg.views;
 DROP FOREIGN TABLE visits CASCADE;
 DROP TABLE plans;
 
+-- A lone session with nothing after it closes when the stream has been silent for long, where that is wanted.
+CREATE FOREIGN TABLE lone (at timestamptz NOT NULL) SERVER stream_staged OPTIONS (event_time 'at', watermark '0 s', idle_timeout '50 ms', max_future 'infinity');
+CREATE MATERIALIZED VIEW waits WITH (stream_agg.continuous, stream_agg.output_mode = 'append') AS
+	SELECT window_start, window_end, count(*) AS n FROM lone, session(at, '100 ms') GROUP BY window_start, window_end;
+CREATE MATERIALIZED VIEW goes_on WITH (stream_agg.continuous, stream_agg.output_mode = 'append', stream_agg.on_idle = 'advance') AS
+	SELECT window_start, window_end, count(*) AS n FROM lone, session(at, '100 ms') GROUP BY window_start, window_end;
+INSERT INTO lone VALUES ('2024-01-01 12:00'), ('2024-01-01 12:00:00.1');
+DO $$
+BEGIN
+	FOR i IN 1 .. 3000 LOOP
+		EXIT WHEN EXISTS (SELECT FROM goes_on);
+		COMMIT;
+		PERFORM pg_sleep(0.02);
+	END LOOP;
+END$$;
+SELECT * FROM goes_on;
+SELECT * FROM waits;
+-- And by an administrator: not yet when the watermark is at its end.
+SELECT stream_agg.advance_watermark('waits', '2024-01-01 12:00:00.2');
+CALL stream_agg.run('waits');
+SELECT * FROM waits;
+SELECT stream_agg.advance_watermark('waits', '2024-01-01 12:00:00.200001');
+CALL stream_agg.run('waits');
+SELECT * FROM waits;
+INSERT INTO lone VALUES ('2024-01-01 12:00:00.2');
+CALL stream_agg.run('waits');
+SELECT late FROM stream_agg.views WHERE view = 'waits'::regclass;
+DROP FOREIGN TABLE lone CASCADE;
+
 -- Without a watermark nothing closes; HAVING; without a row to see before; stamps without a zone; before 1970.
 CREATE FOREIGN TABLE rest (at timestamp NOT NULL, n numeric) SERVER stream_staged OPTIONS (event_time 'at', max_future 'infinity');
 CREATE MATERIALIZED VIEW long WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS
