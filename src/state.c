@@ -522,6 +522,7 @@ sa_state_revive_all(SaState *state, SaWindow *window, void *arg)
 	sa_cold_walk(&search, window->cold);
 	while (sa_cold_next_of_all(&search))
 		(void) revive(state, window, &search);
+	sa_session_forget_ends(state);	/* which may have been found without them */
 }
 
 static SaGroup *

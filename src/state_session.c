@@ -177,8 +177,10 @@ sa_session_remove(SaState *state, SaGroup *group)
 	Bound		bound = bound_of(state, group);
 	SaGroup   **link = root_of(state->index, bound.hash);
 
-	while (*link != group)
+	while (*link && *link != group)
 		link = is_before(state, *link, &bound) ? &node_of(state, *link)->right : &node_of(state, *link)->left;
+	if (*link == NULL)
+		return;					/* it has failed to come in */
 	join(state, link, node_of(state, group)->left, node_of(state, group)->right);
 	state->index->count--;
 }

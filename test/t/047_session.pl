@@ -1,0 +1,116 @@
+# 047_session.pl: sessions hold the answer by gaps and islands, batch by batch, when batches fail on the way and are
+# tried again, in the same worker: what a failed one has merged, moved and closed in memory is as it was. And after
+# kills and restarts, with the log compacted in between.
+#
+#   SA_SEED=n    repeats a run
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use Faults;
+use StreamAggOracle;
+use StreamAggTest;
+
+my $seed = $ENV{SA_SEED} // int(rand(2**31));
+note "seed $seed";
+srand($seed);
+
+my $rounds = 16;
+my $delay = '15 seconds';
+my $gap = "CASE k WHEN 0 THEN interval '1 second' ELSE interval '4 seconds' END";
+my @points = qw(query fold result_write close_window state_write before_commit compact);
+my $node = make_node('session', conf => "max_worker_processes = 12\n");
+$node->start;
+$node->safe_psql('postgres', <<"SQL");
+CREATE EXTENSION stream_agg;
+CREATE TABLE l (id int, k int, at timestamptz, v int, pad text);
+CREATE FOREIGN TABLE s (id int, k int, at timestamptz, v int, pad text) SERVER stream_staged
+	OPTIONS (event_time 'at', watermark '$delay', max_future 'infinity');
+SQL
+Faults::prepare($node);
+
+my %targets = (
+	counted => { keys => ['k'], aggs => 'count(*) AS n, sum(v) AS total' },    # all of it in the results
+	logged => { keys => ['k'], aggs => 'avg(v) AS mean, max(pad) AS pad, count(*) AS n' },
+	ended => { keys => ['k'], aggs => 'avg(v) AS mean, max(pad) AS pad, count(*) AS n', mode => 'append' },
+	single => { keys => [], aggs => 'stddev(v) AS spread, count(*) AS n', mode => 'append' });
+
+sub select_list
+{
+	my ($view) = @_;
+	return join(', ', @{ $targets{$view}{keys} }, 'window_start', 'window_end');
+}
+
+for my $view (sort keys %targets)
+{
+	my ($columns, $mode) = (select_list($view), $targets{$view}{mode} // 'update');
+	$node->safe_psql('postgres', "CREATE MATERIALIZED VIEW $view WITH (stream_agg.continuous, stream_agg.output_mode = '$mode',"
+		  . " stream_agg.trigger = 'manual', stream_agg.max_batch_rows = " . (50 + int(rand(300))) . ") AS "
+		  . "SELECT $columns, $targets{$view}{aggs} FROM s, session(at, $gap) GROUP BY $columns");
+}
+
+# What is wrong with any view.
+sub differences
+{
+	my $sql = '';
+	for my $view (sort keys %targets)
+	{
+		my ($columns, $aggs) = (select_list($view), $targets{$view}{aggs});
+		my $closed = $targets{$view}{mode} ? 'WHERE window_end < (SELECT max(at) FROM l) - ' . "interval '$delay'" : '';
+		my $sessions = StreamAggOracle::sessions('true', @{ $targets{$view}{keys} }) =~ s/,\s*\z//r;
+		$sql .= "WITH kept AS MATERIALIZED (SELECT *, at AS own_start, at + $gap AS own_end FROM (SELECT *,"
+		  . " max(at) OVER (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) - interval '$delay' AS wm FROM l) x"
+		  . " WHERE wm IS NULL OR at >= wm), $sessions, answer AS (SELECT $columns, $aggs FROM sessions $closed GROUP BY $columns)\n"
+		  . "SELECT '$view', x FROM ((TABLE answer EXCEPT ALL TABLE $view) UNION ALL (TABLE $view EXCEPT ALL TABLE answer)) x LIMIT 3;\n";
+	}
+	return $node->safe_psql('postgres', $sql);
+}
+
+my $id = 0;
+my $at = 1_704_067_200;
+
+sub feed
+{
+	my @rows = map {
+		$at += rand(0.5);
+		$at += 40 if rand() < 0.005;
+		sprintf("(%d, %d, '1970-01-01Z'::timestamptz + %d * interval '100 milliseconds', %d, repeat('%d', 200))",
+			++$id, int(rand(4)), int(($at - rand(rand() < 0.3 ? 18 : 2)) * 10), int(rand(100)), $id % 10)
+	} 1 .. 100 + int(rand(300));
+	my $rows = join(",\n", @rows);
+	$node->safe_psql('postgres', "WITH x AS (INSERT INTO l VALUES $rows RETURNING *) INSERT INTO s SELECT * FROM x");
+	return;
+}
+
+my $fired = 0;
+my $wrong = 0;
+for my $round (1 .. $rounds)
+{
+	my $point = $points[ rand @points ];
+	my $action = rand() < 0.15 ? 'kill' : 'shortage';
+	my $pass = $point =~ /query|fold|result/ ? 1 + int(rand(100)) : 1;
+	feed();
+	$node->restart if rand() < 0.1;
+	Faults::arm($node, $point, $action, pass => $pass);
+	for my $view (sort keys %targets)
+	{
+		wait_until("$view has read all", sub { defined try_query($node, "CALL stream_agg.run('$view', '30 s')") });
+	}
+	$fired += Faults::state($node, $point) ne 'armed';
+	Faults::disarm($node);
+	my $differences = differences();
+	$wrong += $differences ne '';
+	is($differences, '', "round $round, $action at $point, pass $pass") if $differences ne '' || $round == $rounds;
+	last if $wrong;
+}
+cmp_ok($fired, '>', $rounds / 4, "$fired batches failed");
+is($node->safe_psql('postgres', "SELECT sum(late) > 0, max(message) IS NULL FROM stream_agg.views"), 't|t', 'some events were late');
+$node->safe_psql('postgres', "INSERT INTO l VALUES (" . ++$id . ", 0, '2030-01-01Z', 0, ''); INSERT INTO s SELECT * FROM l WHERE id = $id; CALL stream_agg.run('s', '60 s')");
+is(differences(), '', 'in the end');
+is($node->safe_psql('postgres', 'SELECT DISTINCT groups FROM stream_agg.views'), '1', 'all sessions but the last have closed');
+$node->stop;
+done_testing();
