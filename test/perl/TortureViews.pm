@@ -62,6 +62,8 @@ sub make_view
 		my $i = 0;
 		# Arrays that grow for ever would make the rig slow, and a join's order is not the events'.
 		my @pool = ($stream->{partitions} > 1 || $view{join} || $kind eq 'session' ? () : grep { $view{window} || !/append_id/ } @ordered_aggs);
+		# Panes are added up one after another, which rounds in another way.
+		@pool = grep { !/^(?:sum|avg)\(f/ } @pool if $kind eq 'hop' && $view{mode} eq 'append';
 		$view{targets} = [ @chosen, @window, 'count(*) AS n', 'sum(id) AS ids', map { "$_ AS a" . ++$i } some(1, 4, @aggs, @pool) ];
 		$view{keys} = [ map { s/ AS .*$//r } @chosen ];
 		$view{group} = [ (map { s/^.* AS //r } @chosen), @window ];
