@@ -142,6 +142,11 @@ SELECT * FROM panes ORDER BY 1;
 -- Sums of floats are sums of panes: of those before a block of 40 minutes ends from the back, and of those behind it.
 CREATE MATERIALIZED VIEW floats WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.output_mode = 'append', stream_agg.start = 'latest') AS
 	SELECT window_start, sum(f) AS total FROM s, hop(at, '50 minutes', '20 minutes') GROUP BY 1;
+-- To the last bit the same, and with keys spelled the same, whether windows close one by one or all together.
+CREATE MATERIALIZED VIEW one_by_one WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.output_mode = 'append', stream_agg.start = 'latest', stream_agg.max_batch_rows = 3) AS
+	SELECT window_start, CASE id % 4 WHEN 0 THEN 1.0 WHEN 1 THEN 1.00 ELSE 1.000 END AS key, sum(f) AS total, stddev(f) AS spread FROM s, hop(at, '1 hour', '2 minutes') GROUP BY 1, 2;
+CREATE MATERIALIZED VIEW together WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.output_mode = 'append', stream_agg.start = 'latest') AS
+	SELECT window_start, CASE id % 4 WHEN 0 THEN 1.0 WHEN 1 THEN 1.00 ELSE 1.000 END AS key, sum(f) AS total, stddev(f) AS spread FROM s, hop(at, '1 hour', '2 minutes') GROUP BY 1, 2;
 CALL stream_agg.run('s');
 INSERT INTO s SELECT i, timestamptz '2024-01-03' + i * interval '1 minute', sqrt(i) * (1 - i % 2 * 2) * 1e6 ^ (i % 3) FROM generate_series(0, 299) i;
 INSERT INTO s VALUES (64, '2024-01-04');
@@ -153,6 +158,7 @@ SELECT count(*), count(*) FILTER (WHERE total = wanted) AS equal FROM floats f, 
 			sum(sqrt(i) * (1 - i % 2 * 2) * 1e6 ^ (i % 3) ORDER BY i) AS part
 		FROM generate_series(0, 299) i, LATERAL (SELECT timestamptz '2024-01-03' + i * interval '1 minute') a (at)
 		WHERE at >= window_start AND at < window_start + interval '50 minutes' GROUP BY 1, 2) x) w;
+SELECT count(*), count(DISTINCT a.key::text) AS spellings, bool_and(a::text = b::text) AS same FROM one_by_one a FULL JOIN together b USING (window_start);
 -- No panes: of windows by the calendar, or of one slide, or where they are more than groups, and in update mode.
 CREATE MATERIALIZED VIEW months WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.output_mode = 'append') AS
 	SELECT window_start, window_end, count(*) AS n FROM s, hop(at, '2 months', '1 month') GROUP BY 1, 2;

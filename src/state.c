@@ -74,6 +74,7 @@ void
 sa_state_start_over(SaState *state)
 {
 	MemoryContextReset(state->windows_cxt);
+	state->hops = NULL;
 	state->nslots = FIRST_WINDOW_SLOTS;
 	state->windows = MemoryContextAllocZero(state->windows_cxt, sizeof(SaWindow *) * state->nslots);
 	state->last = NULL;
@@ -128,6 +129,7 @@ sa_state_set_query(SaState *state, SaQuery *query)
 	MemoryContextSwitchTo(old);
 
 	/* Errors have left everything as it was. */
+	sa_state_drop_hops(state);
 	state->query = query;
 	state->has_panes = sa_query_has_panes(query, state->mode);
 	state->sessions = query->sessions;
@@ -1101,6 +1103,7 @@ undo(SaState *state, SaTouched *entry)
 void
 sa_state_abort(SaState *state)
 {
+	sa_state_drop_hops(state);
 	if (!state->recovered && !state->rebuilding)
 	{
 		sa_state_start_over(state);
@@ -1225,6 +1228,8 @@ sa_state_make_room(SaState *state)
 		sa_state_each_window(state, leave_gone_behind, NULL);
 	if (excess == 0)
 		return;
+	sa_state_drop_hops(state);
+	excess = sa_state_excess(state);
 	windows = sa_state_hot_windows(state, &n);
 	for (int i = 0; i < n && excess > 0; i++)
 		excess -= cool_down(state, windows[i], is_old);

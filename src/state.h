@@ -102,6 +102,7 @@ typedef void (*SaGroupsCallback) (SaTouched *groups, int n, void *arg);
 extern List *sa_state_closing(SaState *state, TimestampTz watermark);
 extern TimestampTz sa_state_window_end(const SaWindow *window);
 extern void sa_state_emit(SaState *state, SaWindow *window, bool keep, SaGroupsCallback fn, void *arg);
+extern void sa_state_drop_hops(SaState *state); /* what is kept for those to come */
 extern void sa_state_forget(SaState *state, SaWindow *window);
 
 /* Sessions that the watermark closes are emitted, with a callback, and forgotten. */

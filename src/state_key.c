@@ -199,6 +199,24 @@ sa_state_copy_keys(SaState *state, SaGroup *group, const Datum *keys, const bool
 	return space;
 }
 
+void
+sa_state_respell_keys(SaState *state, SaGroup *group, const Datum *keys, const bool *nulls, MemoryContext cxt)
+{
+	Datum	   *own = sa_group_keys(state, group);
+
+	for (int i = 0; i < state->nkeys; i++)
+	{
+		const SaKeyInfo *info = &state->keys[i];
+		MemoryContext old;
+
+		if (info->kind != KEY_FUNCTION || nulls[i] || datumIsEqual(own[i], keys[i], info->byval, info->len))
+			continue;
+		old = MemoryContextSwitchTo(cxt);
+		own[i] = datumCopy(keys[i], info->byval, info->len);
+		MemoryContextSwitchTo(old);
+	}
+}
+
 /* --- ordering --- */
 
 static int

@@ -30,4 +30,7 @@ extern bool sa_state_equal_keys(SaState *state, const SaGroup *group, const Datu
 extern Size sa_state_key_width(SaState *state, Datum *keys, const bool *nulls);
 extern char *sa_state_copy_keys(SaState *state, SaGroup *group, const Datum *keys, const bool *nulls, char *space);
 
+/* Keys that are equal to the group's take their place, as those do of the first event: 1.00 that of 1. */
+extern void sa_state_respell_keys(SaState *state, SaGroup *group, const Datum *keys, const bool *nulls, MemoryContext cxt);
+
 #endif							/* SA_STATE_KEY_H */

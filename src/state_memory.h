@@ -65,6 +65,7 @@ struct SaState
 	bool		held;			/* groups never leave memory */
 	bool		has_panes;		/* windows are panes (state_pane.c) */
 	TimestampTz closed;			/* windows that end by then have been closed */
+	struct SaHops *hops;		/* in windows_cxt (state_pane.c); NULL: nothing is kept */
 	TimestampTz closing;		/* likewise, once this batch has committed */
 	bool		recovered;
 	bool		rebuilding;

@@ -16,7 +16,9 @@
  * for one window alone, and those that are late for some windows last; what a window holds, sums of floats included, does
  * not depend on which windows close together.
  *
- * Nothing of the state is changed by it, so there is nothing to undo.
+ * What windows that close later can begin with is kept in memory until the end of the block: a few tables of the former,
+ * and the latter.  It is made of panes that take no more events, since one of their windows has closed.  Nothing of the
+ * state is changed by closing, so there is nothing to undo, but what was kept by a batch that fails is thrown away.
  */
 #include "postgres.h"
 
@@ -32,6 +34,8 @@
 #define SCRATCH_GROUPS 256		/* combined between resets of what that leaves behind */
 #define MIN_BYTES (1024 * 1024)
 
+typedef struct SaHops SaHops;
+
 /* Hopping windows of one block that close together; the groups of theirs whose hashes are in a range. */
 typedef struct Merge
 {
@@ -40,6 +44,7 @@ typedef struct Merge
 	void	   *arg;
 	SaWindow  **panes;			/* those of the windows, and more behind them */
 	int			n;
+	SaHops	   *hops;			/* NULL: not of all hashes, and nothing is kept */
 	MemoryContext tables;		/* parent of their memory */
 	MemoryContext scratch;
 	uint32		lo;
@@ -49,15 +54,50 @@ typedef struct Merge
 	int64		met;			/* groups of the pane at hand, of all hashes */
 } Merge;
 
+/* What is kept of the block in which windows begin that are closing. */
+struct SaHops
+{
+	MemoryContext cxt;
+	int64		block;			/* its end */
+	List	   *marks;			/* of tables: what comes in it from their start on */
+	SaWindow   *prefix;			/* what comes behind it */
+	int64		prefix_end;		/* until then */
+};
+
 /* Groups put together: a window that is none of the state's. */
 static SaWindow *
-create_table(Merge *merge)
+create_table(MemoryContext parent)
 {
-	SaWindow   *table = MemoryContextAllocZero(merge->tables, sizeof(SaWindow));
+	SaWindow   *table = MemoryContextAllocZero(parent, sizeof(SaWindow));
 
-	table->hot = AllocSetContextCreate(merge->tables, "stream_agg panes", ALLOCSET_SMALL_SIZES);
+	table->hot = AllocSetContextCreate(parent, "stream_agg panes", ALLOCSET_SMALL_SIZES);
 	sa_state_start_groups(table, FIRST_BUCKETS);
 	return table;
+}
+
+void
+sa_state_drop_hops(SaState *state)
+{
+	if (state->hops)
+		MemoryContextDelete(state->hops->cxt);
+	state->hops = NULL;
+}
+
+/* For all groups of windows that begin in the block that ends there. */
+static SaHops *
+find_hops(SaState *state, int64 block)
+{
+	MemoryContext cxt;
+
+	if (state->hops && state->hops->block == block)
+		return state->hops;
+	sa_state_drop_hops(state);
+	cxt = AllocSetContextCreate(state->windows_cxt, "stream_agg hops", ALLOCSET_DEFAULT_SIZES);
+	state->hops = MemoryContextAllocZero(cxt, sizeof(SaHops));
+	state->hops->cxt = cxt;
+	state->hops->block = state->hops->prefix_end = block;
+	state->hops->prefix = create_table(cxt);
+	return state->hops;
 }
 
 static bool
@@ -88,6 +128,8 @@ combine(Merge *merge, SaWindow *table, uint32 hash, Datum *keys, bool *nulls, co
 	SaTrans    *into = sa_group_states(group);
 
 	sa_agg_run_in(state->run, table->hot);
+	if (before && found)
+		sa_state_respell_keys(state, group, keys, nulls, table->hot);
 	for (int i = 0; i < state->naggs; i++)
 	{
 		if (before && found)
@@ -102,8 +144,8 @@ static void
 check_room(Merge *merge)
 {
 	MemoryContextReset(merge->scratch);
-	merge->full = merge->limited &&
-		MemoryContextMemAllocated(merge->tables, true) > Max(sa_state_limit(), MIN_BYTES);
+	merge->full = merge->limited && MemoryContextMemAllocated(merge->tables, true) +
+		(merge->hops ? MemoryContextMemAllocated(merge->hops->cxt, true) : 0) > Max(sa_state_limit(), MIN_BYTES);
 }
 
 static void
@@ -228,19 +270,93 @@ first_from(const Merge *merge, int64 start)
 	return i;
 }
 
+/* The one to begin with for a window that starts there. */
+static SaWindow *
+find_mark(const SaHops *hops, int64 start)
+{
+	SaWindow   *found = NULL;
+	ListCell   *lc;
+
+	foreach(lc, hops->marks)
+	{
+		SaWindow   *mark = lfirst(lc);
+
+		if (mark->start >= start && (found == NULL || mark->start < found->start))
+			found = mark;
+	}
+	return found;
+}
+
+/* Windows from one mark to the next: as many as there are marks. */
+static int64
+mark_distance(const SaQuery *query)
+{
+	int64		windows = query->window_size / query->hop_slide;
+	int64		every = 1;
+
+	while (every * every < windows)
+		every++;
+	return every * query->hop_slide;
+}
+
+/* Keep marks down to where the last pane that is in the table begins, or the window does. */
+static void
+keep_marks(Merge *merge, SaWindow *table, int64 *mark, int64 down_to)
+{
+	for (; *mark > down_to && !merge->full; *mark -= mark_distance(merge->state->query))
+	{
+		SaWindow   *copy = create_table(merge->hops->cxt);
+		MemoryContext old = MemoryContextSwitchTo(merge->hops->cxt);
+
+		copy->start = *mark;
+		merge->hops->marks = lappend(merge->hops->marks, copy);
+		MemoryContextSwitchTo(old);
+		merge_hot(merge, copy, table, false);
+	}
+}
+
+/* What the last one of the windows holds of the block in which it begins; the next pane to come before that. */
+static SaWindow *
+merge_last(Merge *merge, int64 start, int *i)
+{
+	SaWindow   *table = create_table(merge->tables);
+	SaWindow   *mark = merge->hops ? find_mark(merge->hops, start) : NULL;
+	bool		keep = merge->hops && merge->hops->marks == NIL && start < merge->hops->block;
+	int64		next = keep ? merge->hops->block - mark_distance(merge->state->query) : 0;
+
+	if (mark)
+	{
+		merge_hot(merge, table, mark, false);
+		*i = first_from(merge, mark->start) - 1;
+	}
+	for (; *i >= 0 && merge->panes[*i]->start >= start && !merge->full; (*i)--)
+	{
+		if (!is_regular(merge->state, merge->panes[*i]))
+			continue;
+		if (keep)
+			keep_marks(merge, table, &next, merge->panes[*i]->start);
+		merge_pane(merge, table, merge->panes[*i], true);
+	}
+	if (keep)
+		keep_marks(merge, table, &next, start);
+	return table;
+}
+
 /* What each of these windows holds of the block in which they begin, which ends where pane `last` begins. */
 static SaWindow **
 merge_backward(Merge *merge, int64 start, int nwindows, int last)
 {
 	SaWindow  **tables = MemoryContextAlloc(merge->tables, sizeof(SaWindow *) * nwindows);
+	int64		slide = merge->state->query->hop_slide;
 	int			i = last - 1;
 
-	for (int w = nwindows - 1; w >= 0 && !merge->full; w--)
+	tables[nwindows - 1] = merge_last(merge, start + (nwindows - 1) * slide, &i);
+	for (int w = nwindows - 2; w >= 0 && !merge->full; w--)
 	{
-		SaWindow   *later = w < nwindows - 1 ? tables[w + 1] : NULL;
+		SaWindow   *later = tables[w + 1];
 
-		tables[w] = create_table(merge);
-		for (; i >= 0 && merge->panes[i]->start >= start + w * merge->state->query->hop_slide && !merge->full; i--)
+		tables[w] = create_table(merge->tables);
+		for (; i >= 0 && merge->panes[i]->start >= start + w * slide && !merge->full; i--)
 		{
 			if (!is_regular(merge->state, merge->panes[i]))
 				continue;
@@ -261,13 +377,15 @@ emit_windows(Merge *merge, int64 end, int nwindows)
 {
 	const SaQuery *query = merge->state->query;
 	int64		start = end - query->window_size;
-	int			i = first_from(merge, block_end(query, start));
+	int64		block = block_end(query, start);
 	SaWindow  **tables;
 	SaWindow   *prefix;
+	int			i;
 
 	merge->limited = nwindows > 1 || merge->lo < merge->hi;
-	tables = merge_backward(merge, start, nwindows, i);
-	prefix = create_table(merge);
+	tables = merge_backward(merge, start, nwindows, first_from(merge, block));
+	prefix = merge->hops ? merge->hops->prefix : create_table(merge->tables);
+	i = first_from(merge, merge->hops ? merge->hops->prefix_end : block);
 	for (int w = 0; w < nwindows && !merge->full; w++)
 	{
 		SaWindow   *table = tables[w];
@@ -284,6 +402,8 @@ emit_windows(Merge *merge, int64 end, int nwindows)
 		merge_others(merge, table);
 		emit(merge, table);
 		MemoryContextDelete(table->hot);
+		if (merge->hops)
+			merge->hops->prefix_end = table->end;
 	}
 	return !merge->full;
 }
@@ -292,6 +412,7 @@ emit_windows(Merge *merge, int64 end, int nwindows)
 static void
 emit_run(Merge *merge, int64 end, int nwindows, uint32 lo, uint32 hi)
 {
+	const SaQuery *query = merge->state->query;
 	int			half = nwindows / 2;
 	uint32		middle = lo + (hi - lo) / 2;
 	bool		done;
@@ -299,14 +420,17 @@ emit_run(Merge *merge, int64 end, int nwindows, uint32 lo, uint32 hi)
 	merge->lo = lo;
 	merge->hi = hi;
 	merge->full = false;
+	merge->hops = lo == 0 && hi == PG_UINT32_MAX ?
+		find_hops(merge->state, block_end(query, end - query->window_size)) : NULL;
 	done = emit_windows(merge, end, nwindows);
 	MemoryContextReset(merge->tables);
 	if (done)
 		return;
+	sa_state_drop_hops(merge->state);
 	if (nwindows > 1)
 	{
 		emit_run(merge, end, half, lo, hi);
-		emit_run(merge, end + half * merge->state->query->hop_slide, nwindows - half, lo, hi);
+		emit_run(merge, end + half * query->hop_slide, nwindows - half, lo, hi);
 		return;
 	}
 	emit_run(merge, end, 1, lo, middle);
