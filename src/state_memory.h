@@ -93,14 +93,13 @@ struct SaState
 	int			ntouched;
 	int			maxtouched;
 	SaMove	   *moves;			/* in undo_cxt */
-	int64		nmoves;
-	int64		maxmoves;
+	int64		nmoves,
+				maxmoves;
 	MemoryContext undo_cxt;		/* what it takes to undo a failed batch */
 	Datum	   *row_keys;		/* scratch */
 	bool	   *row_nulls;
 };
 
-/* Behind the group itself. */
 #define sa_group_states(group) ((SaTrans *) ((group) + 1))
 #define sa_group_keys(state, group) ((Datum *) (sa_group_states(group) + (state)->naggs))
 #define sa_group_nulls(state, group) ((bool *) (sa_group_keys(state, group) + (state)->nkeys))
