@@ -616,10 +616,11 @@ sub test_loss_apart
 	return;
 }
 
-# A worker that stops in order saves unlogged state; one that is killed does not.
+# A worker that stops in order saves unlogged state; one that is killed does not.  (What it has committed is to stay.)
 sub lose_states
 {
 	my ($db) = @_;
+	$node->safe_psql($db, 'CHECKPOINT');
 	ok(crash_child($node, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'stream_agg worker' AND datname = '$db'"), 'the worker is killed');
 	return;
 }
