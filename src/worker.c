@@ -1062,7 +1062,8 @@ find_gone(SaView *view, SaBatch *batch)
 			continue;
 		if (partition->gone)
 			return psprintf("%s is no longer part of the stream", describe_partition(partition));
-		if (batch->at_end && partition->topic[0] != '\0')
+		/* not where it ended when last looked up, but where the broker has just now said that it does */
+		if (batch->at_end && partition->quiet_since != DT_NOEND && partition->topic[0] != '\0')
 			return psprintf("%s ends before position " INT64_FORMAT ", where the view stands",
 							describe_partition(partition), place->end);
 	}
