@@ -40,10 +40,7 @@ enum
 static SysScanDesc
 begin_requests(Relation rel, Oid view)
 {
-	ScanKeyData key;
-
-	ScanKeyInit(&key, Anum_advance_view, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(view));
-	return systable_beginscan(rel, sa_catalog_relation("watermark_advance_view"), true, NULL, 1, &key);
+	return sa_catalog_scan(rel, "watermark_advance_view", view);
 }
 
 static bool

@@ -616,12 +616,6 @@ copy_state(SaAgg *agg, SaAggRun *run, Datum value, MemoryContext cxt)
 	return value;
 }
 
-bool
-sa_agg_combines(const SaAgg *agg)
-{
-	return OidIsValid(agg->combine.fn_oid);
-}
-
 /*
  * As the executor does with the states of parallel workers.  A NULL state is none to a strict function, whether it has
  * had no input or made that of it, and an internal one is none anyway.  Nothing of `from` is handed over: the function

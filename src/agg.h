@@ -56,10 +56,9 @@ extern void sa_agg_advance(SaAgg *agg, SaAggRun *run, SaTrans *trans, const Datu
 extern Datum sa_agg_final(SaAgg *agg, SaAggRun *run, const SaTrans *trans, bool *isnull);
 
 /*
- * Can two states be made one?  `into` becomes the state of the events of both, in the states' context; `from` stays, and
- * lives on its own.  Where the order of events matters, those of `into` come first.
+ * Of an aggregate with a combine function: `into` becomes the state of the events of both, in the states' context; `from`
+ * stays, and lives on its own.  Where the order of events matters, those of `into` come first.
  */
-extern bool sa_agg_combines(const SaAgg *agg);
 extern void sa_agg_combine(SaAgg *agg, SaAggRun *run, SaTrans *into, const SaTrans *from);
 
 /* To and from bytes, and from the value in a result column. */

@@ -265,6 +265,24 @@ sa_catalog_next_id(void)
 	return (int) nextval_internal(sa_catalog_relation("object_id"), false);
 }
 
+SysScanDesc
+sa_catalog_scan(Relation rel, const char *index, Oid oid)
+{
+	ScanKeyData key;
+
+	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(oid));
+	return systable_beginscan(rel, sa_catalog_relation(index), true, NULL, 1, &key);
+}
+
+void
+sa_catalog_put(Relation rel, HeapTuple old, HeapTuple tuple)
+{
+	if (HeapTupleIsValid(old))
+		CatalogTupleUpdate(rel, &old->t_self, tuple);
+	else
+		CatalogTupleInsert(rel, tuple);
+}
+
 /* --- view_config --- */
 
 static SaViewConfig *
@@ -542,10 +560,7 @@ sa_catalog_save_position(int view_id, const SaViewPosition *pos)
 		values[Anum_pos_counters - 1 + i] = Int64GetDatum(pos->counters[i]);
 	values[Anum_pos_corrections - 1] = Int64GetDatum(pos->corrections);
 	tuple = heap_form_tuple(RelationGetDescr(rel), values, nulls);
-	if (HeapTupleIsValid(old))
-		CatalogTupleUpdate(rel, &old->t_self, tuple);
-	else
-		CatalogTupleInsert(rel, tuple);
+	sa_catalog_put(rel, old, tuple);
 	heap_freetuple(tuple);
 	systable_endscan(scan);
 	table_close(rel, NoLock);
@@ -772,10 +787,7 @@ sa_catalog_count_dropped(Oid stream, int64 letters)
 	if (HeapTupleIsValid(old))
 		values[1] = Int64GetDatum(letters + DatumGetInt64(heap_getattr(old, 2, RelationGetDescr(rel), &isnull)));
 	tuple = heap_form_tuple(RelationGetDescr(rel), values, nulls);
-	if (HeapTupleIsValid(old))
-		CatalogTupleUpdate(rel, &old->t_self, tuple);
-	else
-		CatalogTupleInsert(rel, tuple);
+	sa_catalog_put(rel, old, tuple);
 	systable_endscan(scan);
 	table_close(rel, NoLock);
 	CommandCounterIncrement();

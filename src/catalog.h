@@ -7,6 +7,7 @@
 #ifndef SA_CATALOG_H
 #define SA_CATALOG_H
 
+#include "access/genam.h"
 #include "datatype/timestamp.h"
 #include "nodes/pg_list.h"
 #include "option.h"
@@ -84,6 +85,10 @@ extern Oid	sa_catalog_find(const char *name);
 /* Is the extension installed in this database, and of no version newer than the library? */
 extern bool sa_catalog_exists(void);
 extern bool sa_catalog_usable(void);
+
+/* Rows of one of ours whose first column, that of the index, is this OID; and write one in the place of the old (NULL: none). */
+extern SysScanDesc sa_catalog_scan(Relation rel, const char *index, Oid oid);
+extern void sa_catalog_put(Relation rel, HeapTuple old, HeapTuple tuple);
 
 /* In CurrentMemoryContext; NULL when there is none. */
 extern SaViewConfig *sa_catalog_view(Oid view);

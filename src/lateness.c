@@ -182,10 +182,7 @@ sa_lateness_save(SaLateness *lateness, Oid stream)
 static SysScanDesc
 begin_scan(Relation rel, Oid relid)
 {
-	ScanKeyData key;
-
-	ScanKeyInit(&key, Anum_lateness_relation, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(relid));
-	return systable_beginscan(rel, sa_catalog_relation("lateness_pkey"), true, NULL, 1, &key);
+	return sa_catalog_scan(rel, "lateness_pkey", relid);
 }
 
 /* The classes of a row; a table that we did not write may hold anything. */
@@ -259,10 +256,7 @@ sa_lateness_add(Oid relid, const SaSketch *more)
 	values[Anum_lateness_classes - 1] = PointerGetDatum(make_array(&sketch));
 	values[Anum_lateness_greatest - 1] = Int64GetDatum((int64) Min(sketch.greatest, (uint64) PG_INT64_MAX));
 	tuple = heap_form_tuple(RelationGetDescr(rel), values, nulls);
-	if (HeapTupleIsValid(old))
-		CatalogTupleUpdate(rel, &old->t_self, tuple);
-	else
-		CatalogTupleInsert(rel, tuple);
+	sa_catalog_put(rel, old, tuple);
 	systable_endscan(scan);
 	table_close(rel, NoLock);
 	CommandCounterIncrement();

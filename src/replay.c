@@ -54,10 +54,7 @@ typedef struct Reader
 static SysScanDesc
 begin_requests(Relation rel, Oid view)
 {
-	ScanKeyData key;
-
-	ScanKeyInit(&key, Anum_replay_view, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(view));
-	return systable_beginscan(rel, sa_catalog_relation("replay_pkey"), true, NULL, 1, &key);
+	return sa_catalog_scan(rel, "replay_pkey", view);
 }
 
 static bool

@@ -71,7 +71,7 @@ sa_state_needs_log(SaQuery *query, SaOutputMode mode)
 
 /* Forget everything in memory. */
 void
-sa_state_start_over(SaState *state)
+sa_state_reset(SaState *state)
 {
 	MemoryContextReset(state->windows_cxt);
 	state->hops = NULL;
@@ -145,7 +145,7 @@ sa_state_set_query(SaState *state, SaQuery *query)
 	for (int i = 0; i < query->naggs; i++)
 		state->any_in_result |= in_result[i];
 	if (!same_shapes)
-		sa_state_start_over(state);		/* what is on disk is checked when it is read back */
+		sa_state_reset(state);		/* what is on disk is checked when it is read back */
 }
 
 bool
@@ -175,7 +175,7 @@ sa_state_create(SaQuery *query, SaOutputMode mode, Oid result, Oid log, Oid spil
 	state->needs_log = OidIsValid(log);
 	state->run = sa_agg_run_create(cxt);
 	state->held = query->sessions;	/* they are looked for by their times, which are not known of those out of memory */
-	sa_state_start_over(state);
+	sa_state_reset(state);
 	sa_state_set_query(state, query);
 	state->row_keys = palloc0(sizeof(Datum) * (state->nkeys + 1));
 	state->row_nulls = palloc0(sizeof(bool) * (state->nkeys + 1));
@@ -1106,7 +1106,7 @@ sa_state_abort(SaState *state)
 	sa_state_drop_hops(state);
 	if (!state->recovered && !state->rebuilding)
 	{
-		sa_state_start_over(state);
+		sa_state_reset(state);
 		end_batch(state);
 		return;
 	}
@@ -1116,12 +1116,6 @@ sa_state_abort(SaState *state)
 		undo(state, &state->touched[i]);
 	end_batch(state);
 	sa_state_each_window(state, abort_window, NULL);
-}
-
-void
-sa_state_reset(SaState *state)
-{
-	sa_state_start_over(state);
 }
 
 /* --- memory --- */

@@ -104,7 +104,6 @@ struct SaState
 #define sa_group_keys(state, group) ((Datum *) (sa_group_states(group) + (state)->naggs))
 #define sa_group_nulls(state, group) ((bool *) (sa_group_keys(state, group) + (state)->nkeys))
 
-extern void sa_state_start_over(SaState *state);
 extern void sa_state_start_groups(SaWindow *window, uint32 nbuckets);	/* none yet, in `hot`; nbuckets is a power of two */
 extern void sa_state_start_states(SaState *state, MemoryContext cxt, SaGroup *group);
 extern void sa_state_each_window(SaState *state, void (*fn) (SaState *state, SaWindow *window, void *arg), void *arg);

@@ -439,7 +439,7 @@ recover(SaState *state, TimestampTz floor, int nlogs)
 {
 	if (state->mode == SA_COMPLETE)
 		floor = DT_NOBEGIN;		/* none is */
-	sa_state_start_over(state);
+	sa_state_reset(state);
 	state->closed = state->closing = floor;
 	note_files(state);
 	if (state->needs_log)
@@ -461,7 +461,7 @@ sa_state_begin(SaState *state, TimestampTz floor, bool unlogged)
 
 	if (!valid && state->unlogged)
 	{
-		sa_state_start_over(state);
+		sa_state_reset(state);
 		return false;
 	}
 	if (!valid)
@@ -540,7 +540,7 @@ empty_spill(SaState *state)
 static void
 begin_rebuild(SaState *state)
 {
-	sa_state_start_over(state);
+	sa_state_reset(state);
 	note_files(state);
 	empty_spill(state);
 	state->unlogged = state->unlogging = true;
