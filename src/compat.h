@@ -199,6 +199,13 @@ sa_flatten_groups(Query *query)
 #define sa_interval_is_infinite(interval) false
 #endif
 
+/* 18: a scan of an index may be counted for EXPLAIN. */
+#if PG_VERSION_NUM >= 180000
+#define sa_index_beginscan(rel, index, snapshot, nkeys) index_beginscan(rel, index, snapshot, NULL, nkeys, 0)
+#else
+#define sa_index_beginscan(rel, index, snapshot, nkeys) index_beginscan(rel, index, snapshot, nkeys, 0)
+#endif
+
 /*
  * What the redirected parser must know of the server's (grammar.c): the tokens between the last keyword's and
  * those of the parse modes.  15: NOT_LA, NULLS_LA, WITH_LA; 16: FORMAT_LA and WITHOUT_LA, too.  19 is not known.

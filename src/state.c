@@ -25,6 +25,7 @@
 
 #include "state_key.h"
 #include "state_recover.h"
+#include "state_row.h"
 #include "state_session.h"
 #include "watermark.h"
 #include "window.h"
@@ -444,53 +445,6 @@ load_from_log(SaState *state, SaWindow *window, const SaColdEntry *entry, Datum 
 	return group;
 }
 
-static void
-read_result_states(SaState *state, SaWindow *window, TupleTableSlot *slot, SaGroup *group)
-{
-	sa_agg_run_in(state->run, window->hot);
-	for (int i = 0; i < state->naggs; i++)
-		if (state->in_result[i])
-		{
-			bool		isnull;
-			Datum		value = slot_getattr(slot, state->query->aggs[i].result, &isnull);
-
-			sa_agg_from_value(state->aggs[i], state->run, &sa_group_states(group)[i], value, isnull);
-		}
-}
-
-/* The column of the result that holds a key. */
-static AttrNumber
-key_column(const SaState *state, int i)
-{
-	const SaQuery *query = state->query;
-
-	if (i < query->nkeys)
-		return query->keys[i].result;
-	return i == query->nkeys ? query->start_result : query->end_result;
-}
-
-/* States from the group's row in the result; keys too where there is no log (group NULL). */
-static SaGroup *
-load_from_result(SaState *state, SaWindow *window, const SaColdEntry *entry, SaGroup *group, Datum *keys, bool *nulls)
-{
-	Relation	rel = table_open(state->result, AccessShareLock);
-	TupleTableSlot *slot = table_slot_create(rel, NULL);
-	ItemPointerData row = entry->row;
-
-	if (!table_tuple_fetch_row_version(rel, &row, SnapshotSelf, slot))
-		sa_state_lost(state->result);
-	if (group == NULL)
-	{
-		for (int i = 0; i < state->nkeys; i++)
-			keys[i] = slot_getattr(slot, key_column(state, i), &nulls[i]);
-		group = sa_state_make_group(state, &window->arena, keys, nulls);
-	}
-	read_result_states(state, window, slot, group);
-	ExecDropSingleTupleTableSlot(slot);
-	table_close(rel, NoLock);
-	return group;
-}
-
 /* Bring the group found by this search back into memory. */
 static SaGroup *
 revive(SaState *state, SaWindow *window, SaColdSearch *search)
@@ -503,10 +457,11 @@ revive(SaState *state, SaWindow *window, SaColdSearch *search)
 	if (state->needs_log)
 		group = load_from_log(state, window, entry, keys, nulls);
 	if (group == NULL || (state->any_in_result && ItemPointerIsValid(&entry->row)))
-		group = load_from_result(state, window, entry, group, keys, nulls);
+		group = sa_state_load_row(state, window, entry, group, keys, nulls);
 	group->hash = entry->hash;
 	group->place = entry->place;
 	group->result_tid = entry->row;
+	group->row_unread = window->rows_unread && !ItemPointerIsValid(&entry->row);
 	sa_cold_remove(search);
 	sa_state_add(state, window, group);
 	pfree(keys);
@@ -708,6 +663,8 @@ sa_state_group(SaState *state, SaWindow *window, uint32 hash, const Datum *row, 
 	if (state->sessions)
 		return sa_session_join(state, window, hash, state->row_keys, state->row_nulls);
 	group = sa_state_find(state, window, hash, state->row_keys, state->row_nulls, &found);
+	if (group->row_unread)
+		sa_state_read_row(state, window, group);
 	if (!group->touched)
 		sa_state_touch(state, window, group, !found, true);
 	return group;
@@ -933,6 +890,7 @@ end_batch(SaState *state)
 	state->ntouched = 0;
 	state->moves = NULL;
 	state->nmoves = state->maxmoves = 0;
+	state->finder = NULL;
 	MemoryContextReset(state->undo_cxt);
 	for (int i = 0; i < SA_NLOGS; i++)
 		state->logs[i].chunks_deleted = 0;
@@ -1013,6 +971,7 @@ move_groups(SaState *state, SaWindow *window)
 			copy->batch = group->batch;
 			copy->place = group->place;
 			copy->result_tid = group->result_tid;
+			copy->row_unread = group->row_unread;
 			copy->unsaved = group->unsaved;
 			restore_states(state, window, copy, sa_group_states(group));
 			sa_state_add(state, window, copy);

@@ -19,6 +19,7 @@ typedef struct SaGroup
 	ItemPointerData result_tid; /* row of the result table; invalid: none */
 	bool		touched;		/* in this batch */
 	bool		unsaved;		/* its places do not hold its newest state */
+	bool		row_unread;		/* the result may have a row of it (state_row.c) */
 	bool		gone;			/* a session that is part of another one now, or closed: in this batch, or for good */
 } SaGroup;
 

@@ -14,6 +14,8 @@ sa_hash_int64(int64 n)
 	return murmurhash32((uint32) n ^ (uint32) ((uint64) n >> 32));
 }
 
+typedef struct SaKeyInfo SaKeyInfo;
+
 /* What it takes to compare the keys of a query, in its context. */
 extern SaKeyInfo *sa_state_key_create(const SaQuery *query);
 

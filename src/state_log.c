@@ -32,6 +32,7 @@
 
 #include "fault.h"
 #include "state_key.h"
+#include "state_row.h"
 #include "state_recover.h"
 
 #define CHUNK_BYTES 7900		/* what fits a page with its headers */
@@ -602,6 +603,7 @@ sa_state_write(SaState *state)
 {
 	LogWriter	writer;
 
+	sa_state_close_finder(state);
 	if (!state->needs_log)
 		return;
 	if (state->unlogging && spills(state))

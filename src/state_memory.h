@@ -44,11 +44,11 @@ struct SaWindow
 	bool		forgotten;		/* by this batch */
 	bool		emitted;		/* by this batch: before it, no group had a row */
 	bool		dirty;			/* has groups touched in this batch */
+	bool		rows_unread;	/* groups that know no row may have one (state_row.c) */
 	SaSpill		spill;
 	SaChunks	chunks[SA_NLOGS];
 };
 
-typedef struct SaKeyInfo SaKeyInfo;
 typedef struct SaSessions SaSessions;
 struct SaState
 {
@@ -77,7 +77,7 @@ struct SaState
 	int			nkeys;
 	int			nown;			/* the first so many: without starts and ends */
 	Size		node_at;		/* where a group has its place in the index */
-	SaKeyInfo  *keys;
+	struct SaKeyInfo *keys;
 	SaCodec    *codecs;			/* of the keys */
 	int			naggs;
 	SaAgg	  **aggs;
@@ -96,6 +96,7 @@ struct SaState
 	int64		nmoves,
 				maxmoves;
 	MemoryContext undo_cxt;		/* what it takes to undo a failed batch */
+	struct SaRowFinder *finder;		/* in undo_cxt; NULL: not open */
 	Datum	   *row_keys;		/* scratch */
 	bool	   *row_nulls;
 };

@@ -31,6 +31,7 @@
 #include "compat.h"
 #include "state_key.h"
 #include "state_recover.h"
+#include "state_row.h"
 #include "state_session.h"
 #include "watermark.h"
 #include "window.h"
@@ -447,9 +448,11 @@ recover(SaState *state, TimestampTz floor, int nlogs)
 			recover_log(state, i);
 	if (state->sessions)
 		sa_state_each_window(state, sa_session_drop_closed, &floor);
-	if (state->keeps_rows)
+	if (state->keeps_rows && !sa_state_leave_rows(state))
+	{
 		recover_result(state, floor);
-	sa_state_each_window(state, check_recovered, &floor);
+		sa_state_each_window(state, check_recovered, &floor);
+	}
 	sa_state_each_window(state, sa_state_commit_window, NULL);
 	state->recovered = true;
 }
@@ -570,6 +573,8 @@ static void
 find_rows(SaState *state, TimestampTz floor, bool complete)
 {
 	sa_state_each_window(state, drop_closed, &floor);
+	if (complete && sa_state_leave_rows(state))
+		return;
 	state->lenient = !complete;
 	recover_result(state, floor);
 	state->lenient = false;
