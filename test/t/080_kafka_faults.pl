@@ -687,6 +687,28 @@ sub test_columns_of_state
 	return;
 }
 
+# Lost state is read again beyond an end that was looked up once, and behind which the topic has grown.
+sub test_older_end
+{
+	my $topic = my $db = 'older_end';
+	$kafka->create_topic($topic, 1);
+	make_database($db, $topic);
+	create_view($db, 'u', 'update', state => 'unlogged', max_batch_rows => 1);
+	produce($topic, 0, map { 1 + $_ / 10 } 1 .. 20);
+	is(run_all($db), '', 'a view that was told where the topic ends');
+	produce($topic, 0, map { 3 + $_ / 10 } 1 .. 15);
+	ok_until($db, 'SELECT position = 35 FROM stream_agg.partitions', 'has read on by itself');
+	$node->safe_psql($db, 'VACUUM FULL u');
+	produce($topic, 0, 5);
+	ok_until($db, "SELECT position = 36 OR status = 'failed' FROM stream_agg.partitions p JOIN stream_agg.views v USING (view)",
+		'its state is lost, and made again');
+	is_query($db, 'SELECT status, message FROM stream_agg.views', 'running|', 'all of it');
+	load_topics($db, $topic);
+	is_exact($db, 'made again', u => 'update');
+	$node->safe_psql('postgres', "DROP DATABASE $db");
+	return;
+}
+
 # A view that begins beyond the end, or a topic that is made anew with fewer records.
 sub test_beyond_end
 {
@@ -1134,6 +1156,7 @@ my @tests = (
 	loss_apart => \&test_loss_apart,
 	loss_of_state => \&test_loss_of_state,
 	columns_of_state => \&test_columns_of_state,
+	older_end => \&test_older_end,
 	beyond_end => \&test_beyond_end,
 	partitions => \&test_partitions,
 	found_while_paused => \&test_found_while_paused,
