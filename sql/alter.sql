@@ -74,6 +74,34 @@ SELECT * FROM pu ORDER BY 1;
 SELECT read, late, accepted FROM stream_agg.views WHERE view = 'pu'::regclass;
 DROP FOREIGN TABLE plain CASCADE;
 
+-- Windows and the watermark keep to the same time, whatever way another column would come to carry it.
+CREATE FOREIGN TABLE times (k int, at timestamptz, seen timestamptz) SERVER stream_staged OPTIONS (event_time 'at', watermark '1 s');
+CREATE MATERIALIZED VIEW windows WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS
+	SELECT window_start, count(*) AS n FROM times, tumble(at, '1 minute') GROUP BY 1;
+CREATE MATERIALIZED VIEW runs WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS SELECT k, count(*) AS n FROM times GROUP BY k;
+ALTER FOREIGN TABLE times OPTIONS (SET event_time 'seen');
+BEGIN;
+ALTER FOREIGN TABLE times OPTIONS (DROP event_time, DROP watermark);
+ROLLBACK;
+ALTER FOREIGN TABLE times OPTIONS (SET watermark '2 s');
+DROP MATERIALIZED VIEW windows;
+ALTER FOREIGN TABLE times OPTIONS (SET event_time 'seen');
+INSERT INTO times VALUES (1, NULL, '2024-01-01'), (1, '2024-01-01', NULL);
+CALL stream_agg.run('times');
+SELECT read, null_time, accepted, watermark FROM stream_agg.views WHERE view = 'runs'::regclass;
+DROP FOREIGN TABLE times CASCADE;
+CREATE FOREIGN TABLE times (k int, at timestamptz, seen timestamptz) SERVER stream_staged;
+CREATE MATERIALIZED VIEW windows WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS
+	SELECT window_start, count(*) AS n FROM times, tumble(at, '1 minute') GROUP BY 1;
+ALTER FOREIGN TABLE times ADD COLUMN event_time timestamptz;
+ALTER FOREIGN TABLE times RENAME COLUMN seen TO event_time;
+ALTER FOREIGN TABLE times ADD COLUMN more int;
+ALTER FOREIGN TABLE times RENAME COLUMN at TO event_time;
+INSERT INTO times VALUES (1, '2024-01-01', NULL);
+CALL stream_agg.run('times');
+SELECT * FROM windows;
+DROP FOREIGN TABLE times CASCADE;
+
 -- Names
 ALTER MATERIALIZED VIEW u RENAME COLUMN n TO events;
 ALTER TABLE u RENAME mean TO n;

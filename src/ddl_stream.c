@@ -17,6 +17,7 @@
 #include "commands/defrem.h"
 #include "commands/tablecmds.h"
 #include "foreign/foreign.h"
+#include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -179,9 +180,32 @@ needs_stream_options(const SaViewOptions *options)
 												 options->allowed_lateness > 0 || options->dedup_key != NIL);
 }
 
-/* Views that live by the stream's options must not lose them. */
 static void
-check_views(Oid stream)
+name_view(void *arg)
+{
+	errcontext("continuous view \"%s\"", (const char *) arg);
+}
+
+/* Loading a query may call the owner's functions. */
+static void
+check_view(const SaViewConfig *config, const SaViewOptions *options)
+{
+	ErrorContextCallback callback = {.callback = name_view, .arg = get_rel_name(config->view), .previous = error_context_stack};
+	SaOwnerSwitch save;
+	SaQuery    *query;
+
+	error_context_stack = &callback;
+	sa_owner_enter(&save, sa_owner_of(config->view));
+	query = sa_query_load(config->definition, config->view, GetUserId());
+	sa_ddl_view_check_options(query, options);
+	sa_query_free(query);
+	sa_owner_leave(&save);
+	error_context_stack = callback.previous;
+}
+
+/* Views that live by the stream's options must not lose them, nor their windows the event time. */
+static void
+check_views(Oid stream, bool time_changes)
 {
 	ListCell   *lc;
 
@@ -189,22 +213,16 @@ check_views(Oid stream)
 	{
 		SaViewConfig *config = lfirst(lc);
 		SaViewOptions options;
-		SaQuery    *query;
 
 		sa_option_view(config->options, &options);
-		if (!needs_stream_options(&options))
-			continue;
-		query = sa_query_load(config->definition, config->view, sa_owner_of(config->view));
-		sa_ddl_view_check_options(query, &options);
-		sa_query_free(query);
+		if (time_changes || needs_stream_options(&options))
+			check_view(config, &options);
 	}
 }
 
-/* Does the command change what records say? */
 static bool
-changes_reading(AlterTableStmt *alter)
+sets_option(AlterTableStmt *alter, const char *name)
 {
-	static const char *const names[] = {"event_time", "watermark", "max_future", "format", "delimiter", "quote", "max_record_bytes"};
 	ListCell   *lc;
 	ListCell   *lo;
 
@@ -212,15 +230,44 @@ changes_reading(AlterTableStmt *alter)
 	{
 		AlterTableCmd *cmd = lfirst_node(AlterTableCmd, lc);
 
-		if (cmd->subtype == AT_AlterColumnGenericOptions)
-			return true;
 		if (cmd->subtype != AT_GenericOptions)
 			continue;
 		foreach(lo, castNode(List, cmd->def))
-			for (int i = 0; i < lengthof(names); i++)
-				if (strcmp(lfirst_node(DefElem, lo)->defname, names[i]) == 0)
-					return true;
+			if (strcmp(lfirst_node(DefElem, lo)->defname, name) == 0)
+				return true;
 	}
+	return false;
+}
+
+/* May another column carry the event time from now on?  One of that name does by itself. */
+static bool
+changes_time(AlterTableStmt *alter)
+{
+	ListCell   *lc;
+
+	foreach(lc, alter->cmds)
+	{
+		AlterTableCmd *cmd = lfirst_node(AlterTableCmd, lc);
+
+		if (cmd->subtype == AT_AddColumn && strcmp(castNode(ColumnDef, cmd->def)->colname, TIME_OPTION) == 0)
+			return true;
+	}
+	return sets_option(alter, TIME_OPTION);
+}
+
+/* Does the command change what records say? */
+static bool
+changes_reading(AlterTableStmt *alter)
+{
+	static const char *const names[] = {TIME_OPTION, "watermark", "max_future", "format", "delimiter", "quote", "max_record_bytes"};
+	ListCell   *lc;
+
+	foreach(lc, alter->cmds)
+		if (lfirst_node(AlterTableCmd, lc)->subtype == AT_AlterColumnGenericOptions)
+			return true;
+	for (int i = 0; i < lengthof(names); i++)
+		if (sets_option(alter, names[i]))
+			return true;
 	return false;
 }
 
@@ -285,7 +332,7 @@ sa_ddl_stream_altered(AlterTableStmt *alter)
 	foreach(lc, streams_of(alter->relation))
 	{
 		prepare(lfirst_oid(lc));
-		check_views(lfirst_oid(lc));
+		check_views(lfirst_oid(lc), changes_time(alter));
 		if (changes_reading(alter) || (changes_columns(alter) && is_decoded(lfirst_oid(lc))))
 			check_unlogged(lfirst_oid(lc));
 	}
@@ -500,5 +547,7 @@ sa_ddl_stream_renamed(RenameStmt *rename)
 		else if (option == NULL && strcmp(rename->subname, TIME_OPTION) == 0 &&
 				 sa_option_is_time(get_atttype(stream, get_attnum(stream, rename->newname))))
 			set_time_option(stream, rename->newname, DEFELEM_ADD);
+		else if (option == NULL && strcmp(rename->newname, TIME_OPTION) == 0)
+			check_views(stream, true);
 	}
 }

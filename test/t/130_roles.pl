@@ -623,6 +623,16 @@ SQL
 	may('super', "BEGIN; SELECT count(*) FROM stream_agg.$_('mallory.v'); SELECT 1 / (current_setting('search_path') = '\"\$user\", public' AND current_user = session_user)::int; COMMIT;")
 	  for 'explain', 'estimate_state';
 	nothing_gained('explain and estimate_state', 'constant', 'loading');
+	login('mallory', <<'SQL');
+CREATE FUNCTION mallory.size() RETURNS interval IMMUTABLE LANGUAGE plpgsql AS $$BEGIN PERFORM mallory.evil_quietly('window'); RETURN '1 hour'; END$$;
+ALTER FOREIGN TABLE mallory.s OPTIONS (ADD watermark '1 s');
+CREATE MATERIALIZED VIEW mallory.timed WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.output_mode = 'append') AS
+	SELECT window_start, window_end, count(*) AS n FROM mallory.s, tumble(event_time, mallory.size()) GROUP BY 1, 2;
+TRUNCATE mallory.seen, mallory.gains;
+SQL
+	may('super', "ALTER FOREIGN TABLE mallory.s $_") for "OPTIONS (SET watermark '2 s')", 'ADD COLUMN more int', "OPTIONS (ADD event_time 'event_time')", 'RENAME COLUMN event_time TO at';
+	answer('super', "SELECT count(*) > 2 FROM mallory.seen WHERE place = 'window'", 't', 'a superuser changes the stream: windows are looked at');
+	nothing_gained('a superuser changes the stream');
 	uproot();
 };
 
