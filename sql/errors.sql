@@ -89,6 +89,18 @@ CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT window_start, 
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT window_start, count(*) FROM s, tumble(at, NULL) GROUP BY 1;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT window_start, count(*) FROM s, tumble(at, 'a minute') GROUP BY 1;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT window_start, count(*) FROM s, tumble(at, v * interval '1 second') GROUP BY 1;
+-- A window function where it would not be taken for the window: groups would never close, sessions never meet.
+CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT window_start, count(*) FROM s, LATERAL (SELECT * FROM tumble(at, '1 minute')) w GROUP BY 1;
+CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT window_start, window_end, count(*) FROM s, LATERAL (SELECT * FROM session(at, '1 minute')) w GROUP BY 1, 2;
+CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT window_start, count(*) FROM s JOIN LATERAL (SELECT (hop(at, '2 minutes', '1 minute')).*) w ON true GROUP BY 1;
+CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT w.b, count(*) FROM s, LATERAL (SELECT x.b FROM tab, LATERAL (SELECT a AS b FROM cumulate(at, '1 minute', '1 hour') c (a, b)) x) w GROUP BY 1;
+CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT a, count(*) FROM s, ROWS FROM (tumble(at, '1 minute'), generate_series(1, 1)) w (a, b, c) GROUP BY 1;
+CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT a, count(*) FROM s, ROWS FROM (generate_series(1, 1), session(at, '1 minute')) w (c, a, b) GROUP BY 1;
+CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT window_start, ordinality, count(*) FROM s, tumble(at, '1 minute') WITH ORDINALITY GROUP BY 1, 2;
+-- Not of another table's times, nor in a condition.
+CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT k, count(*) FROM s JOIN (SELECT k AS kk, window_start FROM tab, tumble(timestamptz '2024-01-01' + tab.k * interval '1 second', '1 minute')) w ON k = kk
+	WHERE EXISTS (SELECT FROM tumble(at, '1 day') WHERE window_start > '2024-01-01') GROUP BY k;
+DROP MATERIALIZED VIEW v;
 -- Grouping columns that are not selected, columns that are not grouped.
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT count(*) FROM s GROUP BY k;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT k + 1 AS k1, count(*) FROM s GROUP BY k;

@@ -64,6 +64,38 @@ CREATE MATERIALIZED VIEW n6 WITH (stream_agg.continuous, stream_agg.trigger = 'm
 SELECT view, pg_get_viewdef(definition) ~ ' w\(' AS function FROM stream_agg.views WHERE stream = 'other'::regclass ORDER BY view::text COLLATE "C";
 SELECT stream_agg.execute('ALTER CONTINUOUS VIEW n3 AS SELECT date_trunc(''day'', at) AS day, count(*) AS n FROM other WHERE card > 0 GROUP BY 1');
 SELECT pg_get_viewdef(definition) ~ ' w\(' AS function FROM stream_agg.views WHERE view = 'n3'::regclass;
+-- What the server's functions refuse at every event is refused at once; with what may differ from event to event it is the event's fault.
+CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT date_bin('0', at, '2001-01-01') AS bin, count(*) FROM other GROUP BY 1;
+CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT date_bin('-5 minutes', at, '2001-01-01') AS bin, count(*) FROM other GROUP BY 1;
+CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT date_bin('1 month', at, '2001-01-01') AS bin, count(*) FROM other GROUP BY 1;
+CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT date_bin('1 day', at, 'infinity') AS bin, count(*) FROM other GROUP BY 1;
+CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT date_trunc('fortnight', at) AS unit, count(*) FROM other GROUP BY 1;
+CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT date_trunc('timezone', at, 'UTC') AS unit, count(*) FROM other GROUP BY 1;
+CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT date_trunc('day', at, 'Nowhere/At_All') AS day, count(*) FROM other GROUP BY 1;
+-- Who groups by the event time, but by no window, is told so where it matters: at creation, where groups could close.
+SET client_min_messages = notice;
+CREATE MATERIALIZED VIEW n7 WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS SELECT date_trunc('day', at)::date AS day, count(*) AS n FROM other GROUP BY day;
+CREATE MATERIALIZED VIEW n8 WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS SELECT card, date_trunc('day', o.at AT TIME ZONE 'UTC') AS day, count(*) AS n FROM other o LEFT JOIN (VALUES (1)) l (card) USING (card) GROUP BY 1, 2;
+CREATE MATERIALIZED VIEW n9 WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS SELECT date_trunc('day', at) AS day, at::time AS clock, count(*) AS n FROM other GROUP BY 1, 2;
+CREATE MATERIALIZED VIEW n10 WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS SELECT date_trunc('day', seen) AS day, max(at) AS latest FROM other GROUP BY 1;
+CREATE MATERIALIZED VIEW n11 WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.output_mode = 'complete') AS SELECT at::date AS day, count(*) AS n FROM other GROUP BY 1;
+SET client_min_messages = warning;
+-- Dates are counted by tumble(), or as timestamps; date_trunc() of a date itself is of its midnight in the zone that is set.
+CREATE FOREIGN TABLE days_off (day date) SERVER stream_staged OPTIONS (event_time 'day', watermark '0');
+SET client_min_messages = notice;
+CREATE MATERIALIZED VIEW d1 WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS SELECT date_trunc('month', day) AS month, count(*) AS n FROM days_off GROUP BY 1;
+CREATE MATERIALIZED VIEW d2 WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.output_mode = 'append') AS SELECT date_trunc('month', day::timestamp) AS month, count(*) AS n FROM days_off GROUP BY 1;
+CREATE MATERIALIZED VIEW d3 WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.output_mode = 'append') AS SELECT date_bin('7 days', day::timestamp, '2024-01-01') AS week, count(*) AS n FROM days_off GROUP BY 1;
+CREATE MATERIALIZED VIEW d4 WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.output_mode = 'append') AS SELECT window_start AS month, count(*) AS n FROM days_off, tumble(day::timestamp, '1 month') GROUP BY 1;
+SET client_min_messages = warning;
+INSERT INTO days_off SELECT date '2023-12-25' + i FROM generate_series(0, 70) i;
+INSERT INTO days_off VALUES ('2024-02-29'), ('2024-03-01');
+CALL stream_agg.run('days_off');
+SELECT * FROM d2 ORDER BY 1;
+SELECT min(week), max(week), count(*), sum(n) FROM d3;
+SELECT count(*) FROM ((TABLE d2 EXCEPT ALL TABLE d4) UNION ALL (TABLE d4 EXCEPT ALL TABLE d2)) x;
+SELECT view, late, accepted FROM stream_agg.views WHERE stream = 'days_off'::regclass ORDER BY view::text;
+DROP FOREIGN TABLE days_off CASCADE;
 -- The window must be selected, as any grouping column.
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT count(*) FROM other GROUP BY date_trunc('day', at);
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, stream_agg.output_mode = 'append') AS SELECT date_trunc('day', seen) AS day, count(*) FROM other GROUP BY 1;

@@ -13,6 +13,7 @@
 #include "access/table.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
 #include "commands/defrem.h"
 #include "executor/executor.h"
 #include "executor/spi.h"
@@ -296,6 +297,24 @@ sa_ddl_view_check_permissions(Query *query)
 	(void) check_permissions_walker((Node *) query, NULL);
 }
 
+/* Who groups by the event time mostly means windows. */
+static void
+warn_of_missed_window(const NewView *new)
+{
+	Relation	rel = table_open(new->split->stream, AccessShareLock);
+	SaStreamOptions *stream = sa_option_stream(rel);
+
+	if (!new->split->windowed && new->options.output_mode == SA_UPDATE &&
+		watermark_of(rel, stream, &new->options) != SA_NO_DELAY && sa_window_group_missed(new->query))
+		ereport(NOTICE,
+				(errmsg("groups of continuous view \"%s\" will never close", new->stmt->into->rel->relname),
+				 errdetail("It groups by an expression of the event time that is no window."),
+				 errhint("For groups that close, use a window function such as tumble(), or date_trunc() or date_bin() of \"%s\"%s.",
+						 get_attname(RelationGetRelid(rel), stream->time_attr, false),
+						 stream->time_type == DATEOID ? "::timestamp" : " itself, without a cast")));
+	table_close(rel, NoLock);
+}
+
 static void
 check_view(NewView *new, ParseState *pstate)
 {
@@ -314,6 +333,7 @@ check_view(NewView *new, ParseState *pstate)
 	new->split = sa_query_split(new->query, pstate);
 	check_boundaries(new);
 	sa_ddl_view_check_options(new->split, &new->options);
+	warn_of_missed_window(new);
 }
 
 /* The table's own options as they were written, with a fillfactor that keeps updates on the page. */

@@ -233,7 +233,7 @@ find_nullable(Node *jtnode)
 static void
 check_window_time(SplitContext *split, FuncExpr *window)
 {
-	Node	   *arg = sa_flatten_join_aliases(split->query, linitial(window->args));
+	Node	   *arg = sa_window_call_time(sa_flatten_join_aliases(split->query, linitial(window->args)));
 	Relation	rel = table_open(split->result->stream, AccessShareLock);
 	SaStreamOptions *stream = sa_option_stream(rel);
 
@@ -271,6 +271,10 @@ find_stream_and_window(SplitContext *split)
 		FuncExpr   *func;
 
 		rti++;
+		if ((func = sa_window_call_hidden(rte)) != NULL)
+			refuse(split->pstate, exprLocation((Node *) func),
+				   "a window function in a sub-query, among ROWS FROM or WITH ORDINALITY is not supported",
+				   "Put the window function by itself in the FROM list of the view's query.");
 		if (is_stream_rte(rte))
 		{
 			split->stream_rti = rti;
@@ -1076,7 +1080,8 @@ sa_query_check_mode(const SaQuery *query, SaOutputMode mode, int64 watermark)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("output mode \"append\" needs a window"),
 				 errdetail("Without a window, no group is ever final."),
-				 errhint("Group by a window function such as tumble(), or use output_mode = 'update'.")));
+				 errhint("Group by a window function such as tumble(), or by date_trunc() or date_bin() of the event time column itself, "
+						 "or use output_mode = 'update'.")));
 	if (mode == SA_APPEND && !query->transform && watermark == SA_NO_DELAY)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

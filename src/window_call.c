@@ -103,10 +103,73 @@ sa_window_call_of(RangeTblEntry *rte)
 	return call;
 }
 
+/* --- where it is not taken for one --- */
+
+typedef struct HiddenSearch
+{
+	int			depth;			/* sub-queries around */
+	FuncExpr   *found;
+} HiddenSearch;
+
+static bool
+is_window_function(Node *node)
+{
+	return IsA(node, FuncExpr) && find_shape(((FuncExpr *) node)->funcid) != NULL;
+}
+
+/* Of what is around all sub-queries, that is, not of an ordinary table inside one. */
+static bool
+hidden_walker(Node *node, HiddenSearch *search)
+{
+	if (node == NULL)
+		return false;
+	if (is_window_function(node) && contain_vars_of_level(node, search->depth))
+	{
+		search->found = (FuncExpr *) node;
+		return true;
+	}
+	if (IsA(node, Query))
+	{
+		bool		found;
+
+		search->depth++;
+		found = query_tree_walker((Query *) node, hidden_walker, search, 0);
+		search->depth--;
+		return found;
+	}
+	return expression_tree_walker(node, hidden_walker, search);
+}
+
+FuncExpr *
+sa_window_call_hidden(RangeTblEntry *rte)
+{
+	HiddenSearch search = {.depth = 0};
+	ListCell   *lc;
+
+	if (rte->rtekind == RTE_SUBQUERY)
+		(void) hidden_walker((Node *) rte->subquery, &search);
+	if (rte->rtekind != RTE_FUNCTION || (list_length(rte->functions) == 1 && !rte->funcordinality))
+		return search.found;
+	foreach(lc, rte->functions)
+	{
+		Node	   *call = ((RangeTblFunction *) lfirst(lc))->funcexpr;
+
+		if (is_window_function(call))
+			return (FuncExpr *) call;
+	}
+	return NULL;
+}
+
 SaWindowKind
 sa_window_call_kind(const FuncExpr *call)
 {
 	return shape_of(call)->kind;
+}
+
+Node *
+sa_window_call_time(Node *time)
+{
+	return IsA(time, FuncExpr) && ((FuncExpr *) time)->funcid == F_TIMESTAMP_DATE ? linitial(((FuncExpr *) time)->args) : time;
 }
 
 Oid

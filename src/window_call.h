@@ -45,8 +45,14 @@ typedef struct SaWindowSet
 
 /* The call, with all arguments in the order of the parameters, the time first; NULL: no window function. */
 extern FuncExpr *sa_window_call_of(RangeTblEntry *rte);
+
+/* One that would not be taken for the query's window: in a sub-query, among ROWS FROM, WITH ORDINALITY; NULL: none. */
+extern FuncExpr *sa_window_call_hidden(RangeTblEntry *rte);
 extern SaWindowKind sa_window_call_kind(const FuncExpr *call);
 extern bool sa_window_call_equal(const FuncExpr *a, const FuncExpr *b);
+
+/* The time itself: a date's midnight is as good as the date. */
+extern Node *sa_window_call_time(Node *time);
 
 /* Type of a window's start and end: that of the time it is over, a date counting as its midnight. */
 extern Oid	sa_window_call_type(const FuncExpr *call);

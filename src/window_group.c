@@ -73,7 +73,7 @@ find_stream(Search *search)
 static bool
 is_event_time(const Search *search, Node *arg)
 {
-	Var		   *var = (Var *) sa_flatten_join_aliases(search->query, arg);
+	Var		   *var = (Var *) sa_window_call_time(sa_flatten_join_aliases(search->query, arg));
 
 	return IsA(var, Var) && var->varno == search->stream_rti && var->varattno == search->time_attr && var->varlevelsup == 0;
 }
@@ -92,6 +92,31 @@ static Const *
 text_constant(const char *value)
 {
 	return makeConst(TEXTOID, -1, DEFAULT_COLLATION_OID, -1, CStringGetTextDatum(value), false, false);
+}
+
+/*
+ * The server's function, of constants that it can do nothing with and any time, the second argument.  It would complain
+ * at each event; so it says so at once.
+ */
+static void
+let_server_complain(FuncExpr *call)
+{
+	Datum		args[3] = {0};
+	int			n = 0;
+	ListCell   *lc;
+
+	foreach(lc, call->args)
+	{
+		Const	   *value = n == 1 ? NULL : constant(lfirst(lc));
+
+		if (n != 1 && value == NULL)
+			return;
+		args[n++] = value ? value->constvalue : Int64GetDatum(0);
+	}
+	if (n == 2)
+		(void) OidFunctionCall2(call->funcid, args[0], args[1]);
+	else
+		(void) OidFunctionCall3(call->funcid, args[0], args[1], args[2]);
 }
 
 /* A call of one of our functions of the same name, which puts the time first. */
@@ -125,7 +150,10 @@ from_date_bin(const Search *search, FuncExpr *bin)
 	interval = DatumGetIntervalP(stride->constvalue);
 	if (interval->month != 0 || interval->day < 0 || interval->time < 0 || (interval->day == 0 && interval->time == 0) ||
 		TIMESTAMP_NOT_FINITE(DatumGetTimestamp(origin->constvalue)))
-		return NULL;			/* the server's function will say so */
+	{
+		let_server_complain(bin);
+		return NULL;
+	}
 	return window_call("date_bin", list_make3(sa_flatten_join_aliases(search->query, lsecond(bin->args)), stride, origin),
 					   bin->location);
 }
@@ -156,7 +184,10 @@ from_date_trunc(const Search *search, FuncExpr *trunc)
 	SaSpan		span;
 	int64		origin;
 
-	if (unit == NULL || !sa_calendar_unit(TextDatumGetCString(unit->constvalue), &span, &origin) || !is_event_time(search, time))
+	if (unit == NULL || !is_event_time(search, time))
+		return NULL;
+	let_server_complain(trunc);
+	if (!sa_calendar_unit(TextDatumGetCString(unit->constvalue), &span, &origin))
 		return NULL;
 	time = sa_flatten_join_aliases(search->query, time);
 	if (trunc->funcid == F_DATE_TRUNC_TEXT_TIMESTAMP)
@@ -208,6 +239,31 @@ find_window(const Search *search, Node **expr)
 		*expr = (Node *) tle->expr;
 	}
 	return best;
+}
+
+/* --- grouping by the event time without a window --- */
+
+static bool
+event_time_walker(Node *node, Search *search)
+{
+	if (node == NULL)
+		return false;
+	return is_event_time(search, node) || expression_tree_walker(node, event_time_walker, search);
+}
+
+bool
+sa_window_group_missed(Query *original)
+{
+	Search		search = {.query = copyObject(original)};
+	ListCell   *lc;
+
+	if (!find_stream(&search))
+		return false;
+	sa_flatten_groups(search.query);
+	foreach(lc, search.query->groupClause)
+		if (event_time_walker((Node *) get_sortgroupclause_tle(lfirst(lc), search.query->targetList)->expr, &search))
+			return true;
+	return false;
 }
 
 /* --- the query with a window function --- */

@@ -13,4 +13,7 @@
  */
 extern Query *sa_window_group(Query *query);
 
+/* Has it grouping expressions of the event time, but no window? */
+extern bool sa_window_group_missed(Query *query);
+
 #endif							/* SA_WINDOW_GROUP_H */
