@@ -210,9 +210,14 @@ CREATE TABLE stream_agg.replay (
 );
 SELECT pg_catalog.pg_extension_config_dump('stream_agg.replay', '');
 
-CREATE FUNCTION stream_agg.replay_dead_letters(stream_or_view regclass, letters bigint[] DEFAULT NULL) RETURNS bigint
+CREATE FUNCTION stream_agg.replay_dead_letters(stream_or_view regclass) RETURNS bigint
+	LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sa_replay_dead_letters';
+COMMENT ON FUNCTION stream_agg.replay_dead_letters(regclass) IS 'feed dead letters again into the continuous views that they were refused from; returns how many';
+
+-- No default for the letters: array_agg() over no rows is NULL, and means none.
+CREATE FUNCTION stream_agg.replay_dead_letters(stream_or_view regclass, letters bigint[]) RETURNS bigint
 	LANGUAGE C AS 'MODULE_PATHNAME', 'sa_replay_dead_letters';
-COMMENT ON FUNCTION stream_agg.replay_dead_letters(regclass, bigint[]) IS 'feed dead letters again into the continuous views that they were refused from; returns how many';
+COMMENT ON FUNCTION stream_agg.replay_dead_letters(regclass, bigint[]) IS 'feed these dead letters again into the continuous views that they were refused from; returns how many';
 
 --
 -- Roles

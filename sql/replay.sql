@@ -75,6 +75,12 @@ SELECT view, stream_agg.replay_dead_letters(view) FROM stream_agg.views ORDER BY
 CALL stream_agg.run('s');
 TABLE letters;
 TABLE counts;
+-- a filter that finds none asks for none, though array_agg() then gives NULL; letters of others, and nobody's, are none either
+SELECT stream_agg.replay_dead_letters('sums', array_agg(id)) FROM stream_agg.dead_letters WHERE message = 'no such message';
+SELECT stream_agg.replay_dead_letters('sums', NULL), stream_agg.replay_dead_letters('s', NULL);
+SELECT stream_agg.replay_dead_letters('sums', array_agg(id)) FROM stream_agg.dead_letters WHERE view <> 'sums'::regclass;
+SELECT stream_agg.replay_dead_letters('sums', '{{-1, 0}, {9223372036854775807, NULL}}');
+SELECT count(*) FROM stream_agg.replay;
 -- one of a view that is paused waits for it; one that begins anew has none
 SELECT stream_agg.pause('sums');
 SELECT stream_agg.replay_dead_letters('sums');

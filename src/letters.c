@@ -60,14 +60,16 @@ compare_ids(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
+/* Of no array, none. */
 static void
 read_ids(Filter *filter, ArrayType *array)
 {
 	Datum	   *elements;
 	bool	   *nulls;
-	int			n;
+	int			n = 0;
 
-	deconstruct_array(array, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &elements, &nulls, &n);
+	if (array != NULL)
+		deconstruct_array(array, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &elements, &nulls, &n);
 	filter->ids = palloc(sizeof(int64) * (n + 1));
 	for (int i = 0; i < n; i++)
 		if (!nulls[i])
@@ -262,7 +264,7 @@ replay_of_stream(Oid stream, Filter *filter)
 	return asked;
 }
 
-/* replay_dead_letters(stream or view, letters): how many are to be taken; those are that are not asked for already. */
+/* replay_dead_letters(stream or view [, letters]): how many are to be taken; those are that are not asked for already. */
 Datum
 sa_replay_dead_letters(PG_FUNCTION_ARGS)
 {
@@ -272,8 +274,8 @@ sa_replay_dead_letters(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(0))
 		PG_RETURN_NULL();
 	relid = PG_GETARG_OID(0);
-	if (!PG_ARGISNULL(1))
-		read_ids(&filter, PG_GETARG_ARRAYTYPE_P(1));
+	if (PG_NARGS() > 1)
+		read_ids(&filter, PG_ARGISNULL(1) ? NULL : PG_GETARG_ARRAYTYPE_P(1));
 	sa_slot_require();
 	if (sa_option_is_stream(relid))
 		PG_RETURN_INT64(replay_of_stream(relid, &filter));
