@@ -120,22 +120,6 @@ find_letters(Relation rel, Oid stream, const Filter *filter)
 	return letters;
 }
 
-/* What a view with unlogged state takes besides its records could not be made again. */
-static void
-check_state(const SaViewConfig *config)
-{
-	SaViewOptions options;
-
-	sa_admin_check_on_disk(config, "replay dead letters into");
-	sa_option_view(copyObject(config->options), &options);
-	if (options.unlogged && OidIsValid(config->state))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("cannot replay dead letters into continuous view \"%s\" while its state is unlogged",
-						get_rel_name(config->view)),
-				 errhint("Set its option state to 'heap'.")));
-}
-
 /* ---------- a view's own letters ---------- */
 
 static int64 *
@@ -156,7 +140,6 @@ replay_of_view(Oid view, Filter *filter)
 	List	   *ids = NIL;
 	ListCell   *lc;
 
-	check_state(config);
 	filter->view = view;
 	foreach(lc, find_letters(rel, config->stream, filter))
 		ids = lappend(ids, copy_id(rel, lfirst(lc)));
@@ -230,7 +213,6 @@ distribute(List *receivers, Relation rel, HeapTuple letter)
 
 		if (!has_passed(receiver, rel, letter))
 			continue;
-		check_state(receiver->config);
 		give_letter(receiver, rel, letter);
 		any = true;
 	}

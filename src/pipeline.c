@@ -85,6 +85,7 @@ typedef struct Part
 	bool		writing;		/* an error now is none of the query's */
 	bool		stopped;		/* paused or gone */
 	bool		outdated;		/* a command has changed the view: its configuration must be read first */
+	bool		to_log;			/* state is not to be unlogged after it */
 	ErrorData  *error;
 } Part;
 
@@ -914,6 +915,22 @@ begin_state(Part *part)
 	return !part->outdated;
 }
 
+/*
+ * What dead letters have changed in unlogged state could not be made again by reading again: their events' place is here,
+ * where their records are not, and the letters go.  So all of it goes to the log, as of here, and is unlogged again by the
+ * next batch, from whose beginning on it would be rebuilt.  Letters that change nothing cost nothing.
+ */
+static void
+save_replayed(Part *part)
+{
+	int			touched;
+
+	(void) sa_state_touched(part->view->state, &touched);
+	part->to_log = touched > 0;
+	if (part->to_log)
+		sa_state_log_all(part->view->state);
+}
+
 /* Has the batch come to where the view stands, in every partition? */
 static bool
 is_rebuilt(Part *part)
@@ -968,6 +985,8 @@ run_as_owner(Part *part, int lo, int hi)
 	if (part->replay)
 	{
 		judge_letters(part);
+		if (is_unlogged(view))
+			save_replayed(part);
 		view->new_positions = sa_commit_replay(view->positions, part->batch, part->outcomes);
 	}
 	else
@@ -1035,7 +1054,7 @@ save_steps(Part *part)
 	SaView	   *view = part->view;
 
 	view->new_steps = NIL;
-	if (is_unlogged(view))
+	if (is_unlogged(view) && !part->to_log)
 	{
 		List	   *steps = view->steps == NIL ? sa_rebuild_places(view->positions, view->floor) :
 			sa_rebuild_begin_at(view->steps, places_after(view));
@@ -1486,12 +1505,6 @@ sa_pipeline_process(SaView *view, SaBatch *batch)
 }
 
 /* --- dead letters --- */
-
-bool
-sa_pipeline_replays(const SaView *view)
-{
-	return view->replays && view->steps == NIL && !is_unlogged(view);
-}
 
 /* They cannot be taken for a reason of the view's own: they stay letters, and it goes on without them. */
 static void

@@ -92,8 +92,7 @@ extern bool sa_pipeline_moves(SaView *view, SaBatch *batch);
 /* The view's part of a batch, in a subtransaction of its own. */
 extern SaPartEnd sa_pipeline_process(SaView *view, SaBatch *batch);
 
-/* May it take the letters that it is to take?  A batch of them, in a subtransaction of its own. */
-extern bool sa_pipeline_replays(const SaView *view);
+/* A batch of the letters that it is to take (view->replays), in a subtransaction of its own. */
 extern SaPartEnd sa_pipeline_replay(SaView *view, SaBatch *batch, const SaReplay *replay);
 
 /*

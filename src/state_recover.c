@@ -485,6 +485,12 @@ sa_state_is_ready(const SaState *state)
 
 /* --- unlogged state --- */
 
+void
+sa_state_log_all(SaState *state)
+{
+	state->unlogging = false;
+}
+
 /* The place of the row that says of what the spill table holds all, if it says this. */
 static bool
 find_mark(SaState *state, const char *mark, ItemPointer tid)

@@ -20,6 +20,7 @@ extern bool sa_state_begin(SaState *state, TimestampTz floor, bool unlogged);
 extern bool sa_state_rebuild_batch(SaState *state, bool first);
 extern void sa_state_rebuild_end(SaState *state, TimestampTz floor, bool complete);
 extern bool sa_state_is_ready(const SaState *state);	/* unlogged, and there */
+extern void sa_state_log_all(SaState *state);	/* the batch at hand writes unlogged groups to the log after all */
 
 /*
  * A worker that stops in order saves unlogged state in the spill table, with a mark of where it stands; another one has

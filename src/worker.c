@@ -1323,7 +1323,7 @@ advance_watermarks(Worker *worker)
 static bool
 is_to_replay(SaView *view)
 {
-	return takes_requests(view) && sa_pipeline_replays(view);
+	return takes_requests(view) && view->replays;
 }
 
 /* Some of the dead letters that a view is to take, in a transaction of their own. */
@@ -1376,7 +1376,7 @@ replay_letters(Worker *worker)
 	{
 		SaView	   *view = lfirst(lc);
 
-		if (!is_to_replay(view) || view->retry_at > now)
+		if (!is_to_replay(view) || view->retry_at > now || has_back_state(worker, view, &any))
 			continue;
 		replay_turn(worker, view);
 		any = true;
