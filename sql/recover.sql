@@ -84,3 +84,7 @@ CALL feed(171, 190);
 CALL stream_agg.run('s');
 SELECT * FROM wrong();
 DROP FOREIGN TABLE s CASCADE;
+DROP FUNCTION wrong(), fail();
+DROP PROCEDURE feed(int, int);
+DROP TABLE l;
+DROP COLLATION ignore_case;
