@@ -1615,6 +1615,8 @@ sa_pipeline_restore(SaView *view, SaBatch *batch)
 			begin_cuts_at(view, sa_rebuild_begin(view->steps, view->positions));
 		return part.stopped ? SA_PART_STOPPED : SA_PART_DONE;
 	}
+	if (view->state)
+		sa_state_reset(view->state);	/* what it had is of a transaction that has never been */
 	if (may_pass(part.error))
 		return give_up(&part);
 	log_failure(view, part.error, "cannot have its saved state back");

@@ -61,7 +61,7 @@ $node->safe_psql('postgres', "CREATE EXTENSION stream_agg;\n" . StreamAggOracle:
 Faults::prepare($node);
 prepare_feeding();
 my $unlogged = $unlogged_share > 0 && accepts_unlogged();
-push @points, 'rebuild' if $unlogged;
+push @points, qw(rebuild save restore) if $unlogged;
 @points = grep { my $point = $_; grep { $_ eq $point } @only } @points if @only;
 
 my $start = time;
@@ -724,6 +724,13 @@ sub spill_point
 	return at_point('spill', $action, chance(0.3) && sub { terminate_workers($node) });
 }
 
+# Unlogged groups are saved by a worker that stops in order, and taken by the next one.
+sub stop_point
+{
+	my ($point, $action) = @_;
+	return at_point($point, $action, sub { terminate_workers($node) });
+}
+
 my %kinds = (
 	'kill worker' => sub { pause_a_moment(); kill_one($a_worker) },
 	'kill postmaster' => sub { pause_a_moment(); kill_postmaster() },
@@ -758,6 +765,7 @@ sub crash
 	  : $kind eq 'drop' ? crash_drop($action)
 	  : $kind =~ /^start/ ? start_point($kind, $action)
 	  : $kind eq 'spill' ? spill_point($action)
+	  : $kind =~ /^(save|restore)$/ ? stop_point($kind, $action)
 	  : $kind eq 'rebuild' ? at_point($kind, $action, undef, setting => 1)
 	  : at_point($kind, $action, undef, any_relation($kind));
 	return if !$done;
