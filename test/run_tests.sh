@@ -57,8 +57,8 @@ copy_tree() {
     local item
     tree=$scratch/tree
     mkdir -p "$tree/test"
-    for item in sql expected test/specs test/expected test/t test/perl test/data test/kafka test/syntax; do
-        if [ -d "$top/$item" ]; then cp -r "$top/$item" "$tree/$item"; fi
+    for item in sql expected test/specs test/expected test/t test/perl test/data test/kafka test/syntax doc README.md; do
+        if [ -e "$top/$item" ]; then cp -r "$top/$item" "$tree/$item"; fi
     done
     if [ "$(id -u)" = 0 ]; then chown -R "$test_user" "$tree"; fi
 }
