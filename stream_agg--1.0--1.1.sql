@@ -97,6 +97,22 @@ ALTER TABLE stream_agg.view_config ADD COLUMN spill regclass;
 -- The keys that events of the view have had (dedup_key).
 ALTER TABLE stream_agg.view_config ADD COLUMN dedup regclass;
 
+-- Likewise where unlogged ones go.
+ALTER TABLE stream_agg.view_config ADD COLUMN dedup_spill regclass;
+
+-- The places of duplicates among the records that a view with unlogged state would read again: a row for each batch and
+-- partition that had any.
+CREATE TABLE stream_agg.view_duplicate (
+	view_id			integer NOT NULL,
+	topic			text COLLATE "C" NOT NULL,
+	partition		integer NOT NULL,
+	"first"			bigint NOT NULL,			-- position
+	"last"			bigint NOT NULL,
+	places			bytea NOT NULL,				-- distance of each from the one before
+	PRIMARY KEY (view_id, topic, partition, "last")
+);
+SELECT pg_catalog.pg_extension_config_dump('stream_agg.view_duplicate', '');
+
 CREATE FUNCTION stream_agg.state_now(view regclass, OUT groups bigint, OUT windows bigint, OUT state_bytes bigint,
 	OUT oldest_window_end timestamptz) RETURNS record
 	LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sa_state_now';
@@ -116,7 +132,8 @@ SELECT v.view, v.stream, pg_get_userbyid(c.relowner) AS owner,
 	p.late, p.accepted, p.late_windows,
 	n.groups, n.windows, n.state_bytes,
 	CASE WHEN coalesce(v.state, v.dedup) IS NOT NULL THEN coalesce(pg_total_relation_size(v.state), 0)
-		+ coalesce(pg_total_relation_size(v.spill), 0) + coalesce(pg_total_relation_size(v.dedup), 0) END AS state_log_bytes,
+		+ coalesce(pg_total_relation_size(v.spill), 0) + coalesce(pg_total_relation_size(v.dedup), 0)
+		+ coalesce(pg_total_relation_size(v.dedup_spill), 0) END AS state_log_bytes,
 	v.definition, v.options,
 	n.oldest_window_end,
 	(SELECT sum(greatest(o.position - b.position, 0))::bigint

@@ -82,7 +82,6 @@ SELECT * FROM once WHERE who = 'zoe';
 ALTER FOREIGN TABLE clicks DROP COLUMN "Event, ID" CASCADE;
 ALTER FOREIGN TABLE clicks OPTIONS (DROP watermark);
 ALTER MATERIALIZED VIEW once SET (stream_agg.dedup_key = 'who');
-ALTER MATERIALIZED VIEW once SET (stream_agg.state = 'unlogged');
 SELECT count(*) FROM pg_class WHERE relname ~ '^dedup_';
 DROP FOREIGN TABLE clicks CASCADE;
 SELECT count(*) FROM pg_class WHERE relname ~ '^dedup_';
@@ -168,8 +167,6 @@ CREATE MATERIALIZED VIEW wrong WITH (stream_agg.continuous, stream_agg.watermark
 CREATE MATERIALIZED VIEW wrong WITH (stream_agg.continuous, stream_agg.watermark = '0', stream_agg.dedup_key = 'j') AS SELECT id FROM s;
 CREATE MATERIALIZED VIEW wrong WITH (stream_agg.continuous, stream_agg.watermark = '0', stream_agg.output_mode = 'complete', stream_agg.dedup_key = 'id') AS
 	SELECT count(*) FROM s;
-CREATE MATERIALIZED VIEW wrong WITH (stream_agg.continuous, stream_agg.watermark = '0', stream_agg.state = 'unlogged', stream_agg.dedup_key = 'id') AS
-	SELECT window_start, count(*) FROM s, tumble(at, '1 minute') GROUP BY 1;
 CREATE MATERIALIZED VIEW wrong WITH (stream_agg.continuous, stream_agg.watermark = '0', stream_agg.dedup_key = 'id') AS
 	SELECT window_start, window_end, count(*) FROM s, tumble(at, size) GROUP BY 1, 2;
 DROP FOREIGN TABLE s CASCADE;

@@ -578,6 +578,7 @@ attach_restored_parts(TriggerData *data)
 	config.state = DatumGetObjectId(SPI_getbinval(data->tg_trigtuple, desc, SPI_fnumber(desc, "state"), &isnull));
 	config.spill = DatumGetObjectId(SPI_getbinval(data->tg_trigtuple, desc, SPI_fnumber(desc, "spill"), &isnull));
 	config.dedup = DatumGetObjectId(SPI_getbinval(data->tg_trigtuple, desc, SPI_fnumber(desc, "dedup"), &isnull));
+	config.dedup_spill = DatumGetObjectId(SPI_getbinval(data->tg_trigtuple, desc, SPI_fnumber(desc, "dedup_spill"), &isnull));
 	sa_mend_attach(&config);
 }
 

@@ -53,7 +53,8 @@ enum
 	Anum_view_settings,
 	Anum_view_spill,
 	Anum_view_dedup,
-	Natts_view = Anum_view_dedup,
+	Anum_view_dedup_spill,
+	Natts_view = Anum_view_dedup_spill,
 	Natts_view_1_0 = Anum_view_spill - 1	/* columns of version 1.0 */
 };
 
@@ -94,7 +95,7 @@ typedef struct KnownRelation
 	Oid			relid;
 } KnownRelation;
 
-static KnownRelation known[16];
+static KnownRelation known[32];
 static int	nknown = 0;
 static bool version_known = false;	/* the SQL objects are not newer than the library */
 
@@ -312,6 +313,8 @@ read_view(HeapTuple tuple, TupleDesc desc)
 		config->spill = DatumGetObjectId(values[Anum_view_spill - 1]);
 	if (!nulls[Anum_view_dedup - 1])
 		config->dedup = DatumGetObjectId(values[Anum_view_dedup - 1]);
+	if (!nulls[Anum_view_dedup_spill - 1])
+		config->dedup_spill = DatumGetObjectId(values[Anum_view_dedup_spill - 1]);
 	pfree(values);
 	pfree(nulls);
 	return config;
@@ -411,6 +414,8 @@ sa_catalog_insert_view(const SaViewConfig *config)
 	nulls[Anum_view_spill - 1] = !OidIsValid(config->spill);
 	values[Anum_view_dedup - 1] = ObjectIdGetDatum(config->dedup);
 	nulls[Anum_view_dedup - 1] = !OidIsValid(config->dedup);
+	values[Anum_view_dedup_spill - 1] = ObjectIdGetDatum(config->dedup_spill);
+	nulls[Anum_view_dedup_spill - 1] = !OidIsValid(config->dedup_spill);
 	tuple = heap_form_tuple(RelationGetDescr(rel), values, nulls);
 	CatalogTupleInsert(rel, tuple);
 	heap_freetuple(tuple);
@@ -657,6 +662,23 @@ insert_step(Relation rel, int view_id, const SaStep *step)
 	heap_freetuple(tuple);
 }
 
+/* Places of duplicates (duplicate.c), which nothing is read again for any more. */
+static void
+delete_duplicates(int view_id)
+{
+	Relation	rel = table_open(sa_catalog_relation("view_duplicate"), RowExclusiveLock);
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+
+	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(view_id));
+	scan = systable_beginscan(rel, sa_catalog_relation("view_duplicate_pkey"), true, NULL, 1, &key);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+		CatalogTupleDelete(rel, &tuple->t_self);
+	systable_endscan(scan);
+	table_close(rel, NoLock);
+}
+
 void
 sa_catalog_replace_steps(int view_id, List *steps)
 {
@@ -668,6 +690,8 @@ sa_catalog_replace_steps(int view_id, List *steps)
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 		CatalogTupleDelete(rel, &tuple->t_self);
 	systable_endscan(scan);
+	if (steps == NIL)
+		delete_duplicates(view_id);
 	CommandCounterIncrement();
 	foreach(lc, steps)
 		insert_step(rel, view_id, lfirst(lc));
@@ -711,8 +735,10 @@ sa_catalog_change_view(const SaViewConfig *config)
 	values[Anum_view_options - 1] = sa_option_transform(config->options);
 	values[Anum_view_spill - 1] = ObjectIdGetDatum(config->spill);
 	nulls[Anum_view_spill - 1] = !OidIsValid(config->spill);
+	values[Anum_view_dedup_spill - 1] = ObjectIdGetDatum(config->dedup_spill);
+	nulls[Anum_view_dedup_spill - 1] = !OidIsValid(config->dedup_spill);
 	replace[Anum_view_id - 1] = replace[Anum_view_definition - 1] = replace[Anum_view_state - 1] =
-		replace[Anum_view_options - 1] = replace[Anum_view_spill - 1] = true;
+		replace[Anum_view_options - 1] = replace[Anum_view_spill - 1] = replace[Anum_view_dedup_spill - 1] = true;
 	tuple = heap_modify_tuple(tuple, RelationGetDescr(rel), values, nulls, replace);
 	CatalogTupleUpdate(rel, &tuple->t_self, tuple);
 	table_close(rel, NoLock);

@@ -41,6 +41,7 @@ typedef struct SaViewConfig
 	Oid			state;			/* InvalidOid: the view needs no log */
 	Oid			spill;			/* where unlogged state goes when memory is short; InvalidOid: never unlogged */
 	Oid			dedup;			/* log of the keys seen; InvalidOid: duplicates are not looked for */
+	Oid			dedup_spill;	/* where unlogged keys go; InvalidOid: never unlogged */
 	Oid			stream;
 	Oid			database;		/* where it runs; InvalidOid: waits for resume */
 	const char *status;

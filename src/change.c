@@ -163,6 +163,7 @@ sa_reset(PG_FUNCTION_ARGS)
 	empty(config->state);
 	empty(config->spill);
 	empty(config->dedup);
+	empty(config->dedup_spill);
 	sa_deadletter_delete(config->stream, config->view);
 	sa_advance_forget(config->view, false);
 	sa_lateness_forget(config->view);

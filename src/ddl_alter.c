@@ -75,13 +75,16 @@ check_options(const SaViewConfig *config, const SaViewOptions *options)
 	sa_owner_leave(&save);
 }
 
-/* A view that has not been unlogged before gets its spill table. */
+/* A view that has not been unlogged before gets its spill tables. */
 static void
-make_spill(SaViewConfig *config)
+make_spills(SaViewConfig *config)
 {
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
-	config->spill = sa_part_create_spill(config->id);
+	if (OidIsValid(config->state) && !OidIsValid(config->spill))
+		config->spill = sa_part_create_spill(config->id);
+	if (OidIsValid(config->dedup) && !OidIsValid(config->dedup_spill))
+		config->dedup_spill = sa_part_create_dedup_spill(config->id);
 	SPI_finish();
 	sa_mend_attach(config);
 }
@@ -104,8 +107,8 @@ change_options(SaViewConfig *config, List *set, List *reset)
 	config->options = changed_options(config->options, set, reset);
 	sa_option_view(config->options, &options);
 	check_options(config, &options);
-	if (options.unlogged && OidIsValid(config->state) && !OidIsValid(config->spill))
-		make_spill(config);
+	if (options.unlogged)
+		make_spills(config);
 	sa_catalog_change_view(config);
 	sa_slot_want_at_commit(config->stream);
 }

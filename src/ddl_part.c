@@ -105,6 +105,12 @@ dedup_name(int id)
 	return psprintf("dedup_%d", id);
 }
 
+static char *
+dedup_spill_name(int id)
+{
+	return psprintf("dedup_spill_%d", id);
+}
+
 /* A real view, so that PostgreSQL tracks what it depends on. */
 Oid
 sa_part_create_definition(int id, List *columns, Query *query)
@@ -162,6 +168,12 @@ sa_part_create_dedup(int id)
 	return create_log("TABLE", dedup_name(id));
 }
 
+Oid
+sa_part_create_dedup_spill(int id)
+{
+	return create_log("UNLOGGED TABLE", dedup_spill_name(id));
+}
+
 /* --- belonging, dropping, renaming --- */
 
 static void
@@ -200,6 +212,7 @@ sa_part_rename(const SaViewConfig *config, int id)
 	rename_part(config->state, state_name(id));
 	rename_part(config->spill, spill_name(id));
 	rename_part(config->dedup, dedup_name(id));
+	rename_part(config->dedup_spill, dedup_spill_name(id));
 }
 
 void

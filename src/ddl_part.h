@@ -23,6 +23,7 @@ extern Oid	sa_part_create_definition(int id, List *columns, Query *query);
 extern Oid	sa_part_create_state(int id);
 extern Oid	sa_part_create_spill(int id);
 extern Oid	sa_part_create_dedup(int id);
+extern Oid	sa_part_create_dedup_spill(int id);
 
 /* Drop a part, while its result table stays. */
 extern void sa_part_drop(Oid part, Oid result);

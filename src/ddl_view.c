@@ -66,6 +66,7 @@ typedef struct NewView
 	Oid			state;
 	Oid			spill;
 	Oid			dedup;
+	Oid			dedup_spill;
 	const char *name;			/* of the result table, qualified and quoted */
 } NewView;
 
@@ -251,12 +252,6 @@ check_dedup(Relation rel, const SaQuery *query, const SaViewOptions *options)
 				 errmsg("dedup_key is not supported in output mode \"complete\""),
 				 errdetail("Nothing is late in it, so every key would have to be kept for ever."),
 				 errhint("Use output_mode = 'update'.")));
-	if (options->unlogged)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("state of this continuous view cannot be unlogged"),
-				 errdetail("The keys of its option dedup_key are kept in a log."),
-				 errhint("Use state = 'heap'.")));
 	sa_dedup_check(query, options->dedup_key);
 }
 
@@ -453,6 +448,7 @@ register_view(NewView *new, List *settings)
 		.state = new->state,
 		.spill = new->spill,
 		.dedup = new->dedup,
+		.dedup_spill = new->dedup_spill,
 		.stream = new->split->stream,
 		.database = MyDatabaseId,
 		.status = SA_STATUS_RUNNING,
@@ -487,6 +483,8 @@ create_parts(NewView *new)
 		new->spill = sa_part_create_spill(new->id);
 	if (new->options.dedup_key != NIL)
 		new->dedup = sa_part_create_dedup(new->id);
+	if (OidIsValid(new->dedup) && new->options.unlogged)
+		new->dedup_spill = sa_part_create_dedup_spill(new->id);
 	register_view(new, settings);
 	SPI_finish();
 	AtEOXact_GUC(false, save_nest);

@@ -11,6 +11,9 @@
  * deletes whole chunks.  A key is looked up in every bucket that ends behind the bound; so that there are few, they are
  * the wider the further they are ahead of the floor.
  *
+ * Where state is unlogged, keys are, too.  They are seen again by reading again, in any order of partitions, without
+ * being judged: which events were duplicates is known (duplicate.c), and all others see their keys.
+ *
  * No locks but those of the log; crash: the log commits with the view's batch.
  */
 #include "postgres.h"
@@ -144,7 +147,7 @@ sa_dedup_check(const SaQuery *query, List *columns)
 
 SaDedup *
 sa_dedup_create(const SaQuery *query, List *columns, const SaViewOptions *options, int64 delay, Oid view, Oid log,
-				MemoryContext parent)
+				Oid spill, MemoryContext parent)
 {
 	MemoryContext cxt = AllocSetContextCreate(parent, "stream_agg dedup", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(cxt);
@@ -164,7 +167,7 @@ sa_dedup_create(const SaQuery *query, List *columns, const SaViewOptions *option
 	for (dedup->width = MIN_WIDTH; dedup->width < span; dedup->width *= 2) ;
 	dedup->values = palloc(sizeof(Datum) * dedup->keys->nkeys);
 	dedup->nulls = palloc(sizeof(bool) * dedup->keys->nkeys);
-	dedup->state = sa_state_create(dedup->keys, SA_APPEND, view, log, InvalidOid, cxt);
+	dedup->state = sa_state_create(dedup->keys, SA_APPEND, view, log, spill, cxt);
 	MemoryContextSwitchTo(old);
 	return dedup;
 }
@@ -250,7 +253,6 @@ void
 sa_dedup_begin(SaDedup *dedup, TimestampTz floor)
 {
 	dedup->floor = floor;
-	(void) sa_state_begin(dedup->state, floor, false);
 	list_buckets(dedup);
 }
 
@@ -309,6 +311,8 @@ note_seen(SaDedup *dedup, uint32 hash, TimestampTz until, TimestampTz bound)
 	bool		found;
 	SaGroup    *group = sa_state_find(state, bucket, hash, dedup->values, dedup->nulls, &found);
 
+	if (found)
+		until = Max(until, *until_of(group));	/* which an event of another partition has seen to, read again before */
 	if (!group->touched)
 		sa_state_touch(state, bucket, group, !found, true);
 	*sa_group_states(group) = (SaTrans) {.value = Int64GetDatum(until)};
@@ -330,10 +334,19 @@ take_key(SaDedup *dedup, const SaEvent *event)
 	return true;
 }
 
+/* The key is that of the event, which is the first that has it. */
+static void
+see(SaDedup *dedup, const SaEvent *event, uint32 hash, TimestampTz bound)
+{
+	TimestampTz until;
+
+	if (find_until(dedup, event->time, &until) && until > bound)
+		note_seen(dedup, hash, until, bound);
+}
+
 bool
 sa_dedup_judge(SaDedup *dedup, const SaEvent *event, TimestampTz bound)
 {
-	TimestampTz until;
 	uint32		hash;
 
 	if (!take_key(dedup, event))
@@ -341,9 +354,15 @@ sa_dedup_judge(SaDedup *dedup, const SaEvent *event, TimestampTz bound)
 	hash = sa_state_hash_keys(dedup->state, dedup->values, dedup->nulls);
 	if (is_seen(dedup, hash, bound))
 		return true;
-	if (find_until(dedup, event->time, &until) && until > bound)
-		note_seen(dedup, hash, until, bound);
+	see(dedup, event, hash, bound);
 	return false;
+}
+
+void
+sa_dedup_see_again(SaDedup *dedup, const SaEvent *event, TimestampTz bound)
+{
+	if (take_key(dedup, event))
+		see(dedup, event, sa_state_hash_keys(dedup->state, dedup->values, dedup->nulls), Max(bound, dedup->floor));
 }
 
 void

@@ -87,6 +87,8 @@ sa_mend_attach(const SaViewConfig *config)
 		sa_mend_depend(config->spill, config->view, DEPENDENCY_INTERNAL);
 	if (OidIsValid(config->dedup))
 		sa_mend_depend(config->dedup, config->view, DEPENDENCY_INTERNAL);
+	if (OidIsValid(config->dedup_spill))
+		sa_mend_depend(config->dedup_spill, config->view, DEPENDENCY_INTERNAL);
 }
 
 static Oid
@@ -173,7 +175,8 @@ is_whole(const SaViewConfig *config)
 	return sa_mend_depends(config->definition, config->view) &&
 		(!OidIsValid(config->state) || sa_mend_depends(config->state, config->view)) &&
 		(!OidIsValid(config->spill) || sa_mend_depends(config->spill, config->view)) &&
-		(!OidIsValid(config->dedup) || sa_mend_depends(config->dedup, config->view)) && is_guarded(config->view);
+		(!OidIsValid(config->dedup) || sa_mend_depends(config->dedup, config->view)) &&
+		(!OidIsValid(config->dedup_spill) || sa_mend_depends(config->dedup_spill, config->view)) && is_guarded(config->view);
 }
 
 void

@@ -32,6 +32,7 @@
 #include "clock.h"
 #include "commit.h"
 #include "deadletter.h"
+#include "duplicate.h"
 #include "fault.h"
 #include "lateness.h"
 #include "owner.h"
@@ -99,7 +100,22 @@ typedef struct LatePair
 static bool
 is_unlogged(const SaView *view)
 {
-	return view->options.unlogged && OidIsValid(view->config->state);
+	return view->options.unlogged && (OidIsValid(view->config->state) || OidIsValid(view->config->dedup));
+}
+
+#define MAX_KEPT 2
+
+/* What of the view's state its results do not hold, groups and keys: all of it is unlogged, or none.  How many. */
+static int
+kept_states(const SaView *view, SaState **states)
+{
+	int			n = 0;
+
+	if (view->state && OidIsValid(view->config->state))
+		states[n++] = view->state;
+	if (view->dedup)
+		states[n++] = sa_dedup_state(view->dedup);
+	return n;
 }
 
 /* --- opening and closing --- */
@@ -226,7 +242,7 @@ load_view(SaView *view)
 		sa_state_keep_rows(view->state);
 	if (view->options.dedup_key != NIL && view->dedup == NULL)
 		view->dedup = sa_dedup_create(query, view->options.dedup_key, &view->options, view->delay, view->config->view,
-									  view->config->dedup, view->cxt);
+									  view->config->dedup, view->config->dedup_spill, view->cxt);
 	MemoryContextSetParent(query->cxt, view->cxt);
 	unload_view(view);
 	view->query = query;
@@ -313,6 +329,13 @@ static TimestampTz
 horizon_of(const SaView *view, TimestampTz watermark)
 {
 	return sa_watermark_horizon(watermark, view->options.allowed_lateness);
+}
+
+/* The same for that of groups and that of keys, as of the last commit. */
+static TimestampTz
+horizon_of_state(const SaView *view, const SaState *state)
+{
+	return state == view->state ? horizon_of(view, view->floor) : view->floor;
 }
 
 /* The window of a row, or NULL when it belongs to none or is late for it. */
@@ -600,6 +623,21 @@ is_judged(const Part *part, int ordinal)
 	return part->replay && part->replay->failed[ordinal];
 }
 
+/* Read again, it is one if it was one then. */
+static bool
+judge_duplicate(Part *part, int ordinal, bool was_duplicate)
+{
+	SaEvent    *event = &part->batch->events[ordinal];
+
+	if (event->verdict != SA_EVENT_GOOD || is_judged(part, ordinal))
+		return false;
+	if (part->goal != RUN_REBUILD)
+		return sa_dedup_judge(part->view->dedup, event, bound_of(part, event));
+	if (!was_duplicate)
+		sa_dedup_see_again(part->view->dedup, event, bound_of(part, event));
+	return was_duplicate;
+}
+
 /* Which events are duplicates: the same whatever is run of the batch, but only all of it keeps the keys of the others. */
 static void
 judge_duplicates(Part *part)
@@ -608,17 +646,14 @@ judge_duplicates(Part *part)
 	bool	   *duplicates = part->duplicates;
 	MemoryContext old;
 
-	if (part->view->dedup == NULL || (duplicates != NULL && part->kind != RUN_ALL))
+	if (part->view->dedup == NULL || (duplicates != NULL && part->kind != part->goal))
 		return;
 	if (duplicates == NULL)
 		duplicates = MemoryContextAllocHuge(batch->cxt, sizeof(bool) * batch->nevents);
 	old = MemoryContextSwitchTo(part->row_cxt);
 	for (int i = 0; i < batch->nevents; i++)
 	{
-		SaEvent    *event = &batch->events[i];
-
-		duplicates[i] = event->verdict == SA_EVENT_GOOD && !is_judged(part, i) &&
-			sa_dedup_judge(part->view->dedup, event, bound_of(part, event));
+		duplicates[i] = judge_duplicate(part, i, part->duplicates && part->duplicates[i]);
 		if (i % BLOCK_ROWS == 0)
 		{
 			CHECK_FOR_INTERRUPTS();
@@ -659,6 +694,8 @@ run_query(Part *part, int lo, int hi)
 
 	prepare_run(part);
 	judge_duplicates(part);
+	if (part->goal == RUN_REBUILD && !OidIsValid(part->view->config->state))
+		return;					/* only keys are lost */
 	scan.exclude = hidden_events(part);
 	start_outcomes(part);
 	memset(part->late_windows, 0, sizeof(int64) * part->batch->npartitions);
@@ -886,16 +923,57 @@ static void
 keep_state(Part *part)
 {
 	SaView	   *view = part->view;
+	SaState    *states[MAX_KEPT];
+	int			n = kept_states(view, states);
 
-	if (part->kind == RUN_SAVE)
+	for (int i = 0; i < n; i++)
 	{
-		sa_state_save(view->state, make_mark(view));
-		SA_FAULT("save", view->config->view);
+		if (part->kind == RUN_SAVE)
+		{
+			sa_state_save(states[i], make_mark(view));
+			SA_FAULT("save", view->config->view);
+		}
+		else if (sa_state_restore(states[i], horizon_of_state(view, states[i]), make_mark(view)))
+		{
+			SA_FAULT("restore", view->config->view);
+		}
 	}
-	else if (sa_state_restore(view->state, horizon_of(view, view->floor), make_mark(view)))
-	{
-		SA_FAULT("restore", view->config->view);
-	}
+}
+
+/* Unlogged state is lost as a whole. */
+bool
+sa_pipeline_is_lost(const SaView *view)
+{
+	SaState    *states[MAX_KEPT];
+	int			n = kept_states(view, states);
+
+	if (view->steps == NIL)
+		return false;
+	for (int i = 0; i < n; i++)
+		if (!sa_state_is_ready(states[i]))
+			return true;
+	return n == 0;				/* not even loaded */
+}
+
+/* False when it must begin anew. */
+static bool
+begin_rebuilding(SaView *view)
+{
+	SaState    *states[MAX_KEPT];
+	int			n = kept_states(view, states);
+	bool		valid = true;
+
+	for (int i = 0; i < n; i++)
+		valid &= sa_state_rebuild_batch(states[i], !view->rebuild_begun);
+	view->rebuild_begun = true;
+	return valid;
+}
+
+/* False when it is unlogged, and no longer there. */
+static bool
+begin_one(SaView *view, SaState *state)
+{
+	return sa_state_begin(state, horizon_of_state(view, state), is_unlogged(view));
 }
 
 /* False when unlogged state is lost. */
@@ -905,14 +983,17 @@ begin_state(Part *part)
 	SaView	   *view = part->view;
 
 	if (part->goal == RUN_REBUILD)
-	{
-		part->outdated = !sa_state_rebuild_batch(view->state, !view->rebuild_begun);
-		view->rebuild_begun = true;
-		return !part->outdated;
-	}
-	part->outdated = (view->steps != NIL && !sa_state_is_ready(view->state)) ||
-		!sa_state_begin(view->state, horizon_of(view, view->floor), is_unlogged(view));
-	return !part->outdated;
+		part->outdated = !begin_rebuilding(view);
+	else
+		part->outdated = sa_pipeline_is_lost(view) || (view->state && !begin_one(view, view->state)) ||
+			(view->dedup && !begin_one(view, sa_dedup_state(view->dedup)));
+	if (part->outdated)
+		return false;
+	if (view->state && view->dedup)
+		sa_state_count_alike(view->state, sa_dedup_state(view->dedup));
+	if (view->dedup)
+		sa_dedup_begin(view->dedup, view->floor);
+	return true;
 }
 
 /*
@@ -923,12 +1004,18 @@ begin_state(Part *part)
 static void
 save_replayed(Part *part)
 {
-	int			touched;
+	SaState    *states[MAX_KEPT];
+	int			n = kept_states(part->view, states);
 
-	(void) sa_state_touched(part->view->state, &touched);
-	part->to_log = touched > 0;
-	if (part->to_log)
-		sa_state_log_all(part->view->state);
+	for (int i = 0; i < n; i++)
+	{
+		int			touched;
+
+		(void) sa_state_touched(states[i], &touched);
+		part->to_log |= touched > 0;
+	}
+	for (int i = 0; i < n && part->to_log; i++)
+		sa_state_log_all(states[i]);
 }
 
 /* Has the batch come to where the view stands, in every partition? */
@@ -948,6 +1035,22 @@ is_rebuilt(Part *part)
 	return true;
 }
 
+/* What of it has been made again so far; with the last batch, all. */
+static void
+write_rebuilt(Part *part)
+{
+	SaView	   *view = part->view;
+	SaState    *states[MAX_KEPT];
+	int			n = kept_states(view, states);
+
+	for (int i = 0; i < n; i++)
+	{
+		sa_state_write(states[i]);
+		if (is_rebuilt(part))
+			sa_state_rebuild_end(states[i], horizon_of_state(view, states[i]), !view->incomplete);
+	}
+}
+
 /* What is the user's: as the owner, under the view's settings. */
 static List *
 run_as_owner(Part *part, int lo, int hi)
@@ -959,25 +1062,23 @@ run_as_owner(Part *part, int lo, int hi)
 	load_view(view);
 	if (view->state)
 		sa_state_set_spill(view->state, view->config->spill);
+	if (view->dedup)
+		sa_state_set_spill(sa_dedup_state(view->dedup), view->config->dedup_spill);
 	sa_result_check(view->query, view->config->view);
 	if (part->kind == RUN_SAVE || part->kind == RUN_RESTORE)
 	{
 		keep_state(part);
 		return NIL;
 	}
-	if (view->state && !begin_state(part))
+	if (!begin_state(part))
 		return NIL;
-	if (view->dedup)
-		sa_dedup_begin(view->dedup, view->floor);
 	if (view->query->transform && part->kind == RUN_ALL)
 		sa_result_begin(view->result);
 	if (part->batch->nevents > 0)
 		run_query(part, lo, hi);
 	part->writing = part->kind == RUN_REBUILD;
 	if (part->kind == RUN_REBUILD)
-		sa_state_write(view->state);
-	if (part->kind == RUN_REBUILD && is_rebuilt(part))
-		sa_state_rebuild_end(view->state, horizon_of(view, view->floor), !view->incomplete);
+		write_rebuilt(part);
 	if (part->kind != RUN_ALL)
 		return NIL;
 	ensure_only_group(view);
@@ -1033,13 +1134,33 @@ find_cut(const SaView *view, uint64 batch)
 	return found;
 }
 
+/* The first and the last batch in which windows of groups, and of keys, were born. */
+static void
+find_births(const SaView *view, SaStateSize *size)
+{
+	SaState    *states[MAX_KEPT];
+	int			n = kept_states(view, states);
+
+	memset(size, 0, sizeof(SaStateSize));
+	size->first_birth = PG_UINT64_MAX;
+	for (int i = 0; i < n; i++)
+	{
+		SaStateSize one;
+
+		sa_state_size(states[i], &one);
+		size->batch = one.batch;
+		size->first_birth = Min(size->first_birth, one.first_birth);
+		size->last_birth = Max(size->last_birth, one.last_birth);
+	}
+}
+
 /* Where rebuilding begins once the batch has committed: where the oldest window was born that is left then. */
 static List *
 places_after(SaView *view)
 {
 	SaStateSize size;
 
-	sa_state_size(view->state, &size);
+	find_births(view, &size);
 	if (size.first_birth == PG_UINT64_MAX)
 		return sa_rebuild_places(view->new_positions, sa_commit_watermark(view->new_positions));
 	if (size.first_birth == size.batch)
@@ -1061,8 +1182,13 @@ save_steps(Part *part)
 
 		view->new_steps = sa_rebuild_advance(steps, view->positions, view->new_positions, view->delay);
 	}
-	if (!sa_rebuild_same(view->steps, view->new_steps))
-		sa_catalog_replace_steps(view->config->id, view->new_steps);
+	if (view->dedup && view->new_steps != NIL && part->duplicates && !part->replay)
+		sa_duplicate_save(view->config->id, part->batch, part->duplicates);
+	if (sa_rebuild_same(view->steps, view->new_steps))
+		return;
+	sa_catalog_replace_steps(view->config->id, view->new_steps);
+	if (view->dedup && view->new_steps != NIL)
+		sa_duplicate_forget(view->config->id, view->new_steps);
 }
 
 static void
@@ -1102,7 +1228,7 @@ note_cut(SaView *view, List *positions, TimestampTz floor)
 {
 	SaStateSize size;
 
-	sa_state_size(view->state, &size);
+	find_births(view, &size);
 	if (size.last_birth == size.batch)
 		add_cut(view, size.batch, sa_rebuild_places(positions, floor));
 }
@@ -1113,7 +1239,7 @@ prune_cuts(SaView *view)
 {
 	SaStateSize size;
 
-	sa_state_size(view->state, &size);
+	find_births(view, &size);
 	while (list_length(view->cuts) > 1 && ((SaCut *) lsecond(view->cuts))->batch <= size.first_birth)
 		forget_cut(view);
 }
@@ -1393,9 +1519,9 @@ save_failure(SaView *view, const char *message)
 SaPartEnd
 sa_pipeline_stop(SaView *view, const char *message)
 {
-	if (view->state && view->steps == NIL)
+	if (view->state && (view->steps == NIL || !OidIsValid(view->config->state)))
 		sa_state_reset(view->state);
-	if (view->dedup)
+	if (view->dedup && view->steps == NIL)
 		sa_state_reset(sa_dedup_state(view->dedup));
 	view->recovered = false;
 	if (!save_failure(view, message))
@@ -1563,12 +1689,6 @@ begin_cuts_at(SaView *view, List *from)
 	begin_cuts(view, sa_rebuild_begin_at(view->steps, sa_rebuild_places(from, DT_NOBEGIN)));
 }
 
-bool
-sa_pipeline_is_lost(const SaView *view)
-{
-	return view->steps != NIL && !(view->state && sa_state_is_ready(view->state));
-}
-
 static void
 forget_rebuild(SaView *view)
 {
@@ -1634,14 +1754,16 @@ sa_pipeline_save(SaView *view, SaBatch *batch)
 		log_failure(view, part.error, "cannot save its state");
 }
 
-/* The events that failed by themselves fail again, wherever batches are cut. */
+/* The events that were duplicates, and those that failed by themselves, are that again, wherever batches are cut. */
 static void
-exclude_failed(Part *part)
+exclude_known(Part *part)
 {
 	SaBatch    *batch = part->batch;
 	SaView	   *view = part->view;
 	bool	   *failed = sa_deadletter_failed(batch, view->config->view);
 
+	if (view->options.dedup_key != NIL)
+		part->duplicates = sa_duplicate_read(view->config->id, batch);
 	if (failed == NULL)
 		return;
 	part->exclude = failed;
@@ -1663,6 +1785,19 @@ advance_rebuild(SaView *view, const SaBatch *batch)
 	}
 }
 
+static void
+commit_rebuilt(SaView *view)
+{
+	SaState    *states[MAX_KEPT];
+	int			n = kept_states(view, states);
+
+	for (int i = 0; i < n; i++)
+	{
+		sa_state_commit(states[i]);
+		sa_state_make_room(states[i]);
+	}
+}
+
 SaPartEnd
 sa_pipeline_rebuild(SaView *view, SaBatch *batch)
 {
@@ -1673,12 +1808,11 @@ sa_pipeline_rebuild(SaView *view, SaBatch *batch)
 		view->incomplete |= batch->partitions[i].loss == SA_LOSS_PASSED;
 	SA_FAULT("rebuild", view->config->view);
 	init_part(&part, view, batch, RUN_REBUILD, view->rebuild);
-	exclude_failed(&part);
+	exclude_known(&part);
 	ok = run_excluding_offenders(&part);
 	if (ok && !part.outdated && !part.stopped)
 	{
-		sa_state_commit(view->state);
-		sa_state_make_room(view->state);
+		commit_rebuilt(view);
 		note_cut(view, view->rebuild, DT_NOBEGIN);
 		advance_rebuild(view, batch);
 		view->retries = 0;

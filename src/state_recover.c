@@ -471,10 +471,16 @@ sa_state_begin(SaState *state, TimestampTz floor, bool unlogged)
 		recover(state, floor, 1);
 	else if (state->sessions)
 		sa_state_each_window(state, sa_state_revive_all, NULL);
-	state->unlogging = unlogged;
+	state->unlogging = unlogged && state->needs_log;
 	state->closed = state->closing = floor;
 	state->batch++;
 	return true;
+}
+
+void
+sa_state_count_alike(SaState *a, SaState *b)
+{
+	a->batch = b->batch = Max(a->batch, b->batch);
 }
 
 bool

@@ -19,6 +19,7 @@ extern void sa_state_set_spill(SaState *state, Oid spill);
 extern bool sa_state_begin(SaState *state, TimestampTz floor, bool unlogged);
 extern bool sa_state_rebuild_batch(SaState *state, bool first);
 extern void sa_state_rebuild_end(SaState *state, TimestampTz floor, bool complete);
+extern void sa_state_count_alike(SaState *a, SaState *b);	/* from this batch on, so that births are told by one number */
 extern bool sa_state_is_ready(const SaState *state);	/* unlogged, and there */
 extern void sa_state_log_all(SaState *state);	/* the batch at hand writes unlogged groups to the log after all */
 

@@ -17,7 +17,7 @@ levels='
 1   codepatch grammar grammar_convert grammar_scan option option_view option_value option_kafka option_column option_boundary slot codec catalog advance mend stats owner
 2   window window_calendar watermark sketch
 3   source source_staged source_staged_catalog source_staged_segment source_staged_order source_staged_pass source_staged_peek source_staged_read source_staged_release source_staged_write source_kafka source_kafka_client source_kafka_peek decode decode_array decode_csv decode_json decode_metadata decode_run decode_time decode_value batch batch_scan deadletter dedup query agg cold state state_key state_log state_memory state_recover state_session state_pane state_row result window_sql window_call window_group
-4   commit rebuild lateness replay
+4   commit rebuild lateness replay duplicate
 5   pipeline
 6   worker
 7   launcher

@@ -721,7 +721,7 @@ sub is_rebuildable
 {
 	my ($view) = @_;
 	return $view->{window} && !$view->{window}{session} && defined $view->{delay} && $view->{mode} ne 'complete' && !$view->{join}
-	  && ($view->{where} // '') !~ /SELECT/ && !$view->{dedup};
+	  && ($view->{where} // '') !~ /SELECT/;
 }
 
 sub random_variant

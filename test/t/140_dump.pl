@@ -312,7 +312,7 @@ SELECT (SELECT count(*) FROM stream_agg.view_config), (SELECT count(*) FROM stre
 	(SELECT count(*) FROM stream_agg.staged_stream), (SELECT count(*) FROM stream_agg.staged_segment),
 	(SELECT count(*) FROM stream_agg.staged_order), (SELECT count(*) FROM stream_agg.dead_letter),
 	(SELECT count(*) FROM pg_class c WHERE relnamespace = 'stream_agg'::regnamespace AND relkind IN ('r', 'S', 'v')
-		AND relname ~ '^(definition|state|spill|dedup|staged)_[0-9]')
+		AND relname ~ '^(definition|state|spill|dedup|dedup_spill|staged)_[0-9]')
 SQL
 
 # DROP before resume leaves nothing behind.
