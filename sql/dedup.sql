@@ -141,6 +141,51 @@ SELECT * FROM sessions ORDER BY 1, 2;
 SELECT read, duplicate, late, accepted FROM stream_agg.views;
 DROP FOREIGN TABLE visits CASCADE;
 
+-- seek: what has been seen stays seen; what was passed over, and was not late, is new.  reset: all is new.
+CREATE FOREIGN TABLE again (id int, who text, at timestamptz) SERVER stream_staged OPTIONS (event_time 'at', watermark '1 minute');
+CREATE MATERIALIZED VIEW windows WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.dedup_key = 'id') AS
+	SELECT who, window_start, count(*) AS n FROM again, tumble(at, '1 minute') WHERE who <> 'dan' GROUP BY 1, 2;
+CREATE MATERIALIZED VIEW plainly WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.dedup_key = 'id') AS
+	SELECT who, count(*) AS n FROM again GROUP BY 1;
+-- One that keeps all records, and one that says in which order they come.
+CREATE MATERIALIZED VIEW holder WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS SELECT id FROM again;
+CREATE MATERIALIZED VIEW reader WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS SELECT id FROM again;
+SELECT stream_agg.pause('holder');
+CREATE PROCEDURE run() LANGUAGE plpgsql AS $$
+BEGIN
+	CALL stream_agg.run('reader');
+	CALL stream_agg.run('windows');
+	CALL stream_agg.run('plainly');
+END $$;
+CREATE PROCEDURE seek_all("position" int) LANGUAGE sql AS
+	'SELECT stream_agg.pause(view), stream_agg.seek(view, "position"::text), stream_agg.resume(view) FROM (SELECT * FROM stream_agg.views WHERE duplicate > 0 ORDER BY view::text) v';
+CREATE VIEW counts AS SELECT view, read, duplicate, filtered, late, accepted FROM stream_agg.views WHERE duplicate > 0 ORDER BY view::text;
+INSERT INTO again VALUES (1, 'ann', '2024-01-01 00:00:00'), (1, 'ann', '2024-01-01 00:00:00'), (2, 'bob', '2024-01-01 00:01:00'),
+	(3, 'cat', '2024-01-01 00:02:00'), (4, 'dan', '2024-01-01 00:02:00'), (NULL, 'eve', '2024-01-01 00:02:00');
+CALL run();
+TABLE counts;
+CALL seek_all(0);
+CALL run();
+TABLE counts;
+TABLE windows ORDER BY 1;
+TABLE plainly ORDER BY 1;
+INSERT INTO again VALUES (5, 'fay', '2024-01-01 00:02:30'), (6, 'gus', '2024-01-01 00:02:30'), (2, 'bob', '2024-01-01 00:01:30');
+CALL stream_agg.run('reader');
+CALL seek_all(8);
+CALL run();
+CALL seek_all(5);
+CALL run();
+TABLE counts;
+TABLE windows ORDER BY 1;
+TABLE plainly ORDER BY 1;
+SELECT stream_agg.reset('windows');
+CALL stream_agg.run('windows');
+TABLE counts;
+TABLE windows ORDER BY 1;
+DROP VIEW counts;
+DROP PROCEDURE seek_all, run;
+DROP FOREIGN TABLE again CASCADE;
+
 -- Times near the end of all time; many keys; keys wider than a page.
 CREATE FOREIGN TABLE far (id text, at timestamptz) SERVER stream_staged OPTIONS (event_time 'at', watermark '1 day', max_future 'infinity');
 CREATE MATERIALIZED VIEW far_away WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.dedup_key = 'id', stream_agg.max_batch_rows = 1000) AS

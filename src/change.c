@@ -178,8 +178,12 @@ sa_reset(PG_FUNCTION_ARGS)
 
 /* --- seek --- */
 
+/*
+ * The keys that the view has seen stay.  What has been accepted and is read again is a duplicate while its key is kept, and
+ * late after that.
+ */
 static void
-tell(const SaViewPosition *pos, int64 to)
+tell(const SaViewPosition *pos, int64 to, bool dedup)
 {
 	const char *place = pos->topic[0] == '\0' ? "the stream" :
 		psprintf("partition %d of topic \"%s\"", pos->partition, pos->topic);
@@ -188,6 +192,7 @@ tell(const SaViewPosition *pos, int64 to)
 		ereport(NOTICE,
 				(errmsg("records of %s from position " INT64_FORMAT " to " INT64_FORMAT " will be read again",
 						place, to, pos->position - 1),
+				 dedup ? errdetail("Those whose keys have been seen are duplicates, or late where the keys are forgotten; those without a key may count twice.") :
 				 errdetail("Results that hold them already will hold them twice; for windows that are closed they are late.")));
 	else if (to > pos->position)
 		ereport(NOTICE,
@@ -277,7 +282,7 @@ sa_seek(PG_FUNCTION_ARGS)
 		SaPosition *place = lfirst(lc);
 		SaViewPosition *pos = find_position(positions, place);
 
-		tell(pos, place->position);
+		tell(pos, place->position, OidIsValid(config->dedup));
 		pos->position = place->position;
 		sa_catalog_save_position(config->id, pos);
 	}
