@@ -100,6 +100,9 @@ ALTER TABLE stream_agg.view_config ADD COLUMN dedup regclass;
 -- Likewise where unlogged ones go.
 ALTER TABLE stream_agg.view_config ADD COLUMN dedup_spill regclass;
 
+-- Whether the key of a letter's event is among them, seen of it first: then it is no duplicate of itself.  NULL: it is not.
+ALTER TABLE stream_agg.dead_letter ADD COLUMN seen boolean;
+
 -- The places of duplicates among the records that a view with unlogged state would read again: a row for each batch and
 -- partition that had any.
 CREATE TABLE stream_agg.view_duplicate (

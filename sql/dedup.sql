@@ -130,6 +130,25 @@ SELECT * FROM passed WHERE id = 5;
 SELECT read, duplicate, failed, late, accepted, replayed FROM stream_agg.views WHERE view = 'passed'::regclass;
 DROP FOREIGN TABLE plain CASCADE;
 
+-- Of letters that fail in a body, for a reason of the view's own, no key has been seen.
+CREATE FOREIGN TABLE ahead (id int, v int, at timestamptz) SERVER stream_staged OPTIONS (event_time 'at', watermark '1 minute', max_future '1 hour');
+CREATE MATERIALIZED VIEW guarded WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.dedup_key = 'id') AS
+	SELECT v, count(*) AS n FROM ahead GROUP BY 1;
+INSERT INTO ahead VALUES (1, 1, '2124-01-01'), (1, 1, '2124-01-01'), (2, 2, '2124-01-01'), (3, 0, '2024-01-01');
+CALL stream_agg.run('ahead');
+ALTER FOREIGN TABLE ahead OPTIONS (SET max_future 'infinity');
+ALTER TABLE guarded ADD CHECK (v <> 2);
+SELECT stream_agg.replay_dead_letters('ahead');
+CALL stream_agg.run('ahead');
+SELECT reason, message, event ->> 'id' AS id FROM stream_agg.dead_letters WHERE view = 'guarded'::regclass ORDER BY id;
+SELECT stream_agg.replay_dead_letters('guarded', array_agg(id)) FROM stream_agg.dead_letters WHERE view = 'guarded'::regclass AND event ->> 'id' = '1';
+CALL stream_agg.run('ahead');
+INSERT INTO ahead VALUES (1, 5, '2124-01-01');
+CALL stream_agg.run('ahead');
+TABLE guarded ORDER BY 1;
+SELECT read, future, duplicate, accepted, replayed FROM stream_agg.views;
+DROP FOREIGN TABLE ahead CASCADE;
+
 -- Sessions: as long as an event may be at all.
 CREATE FOREIGN TABLE visits (id int, who text, at timestamptz) SERVER stream_staged OPTIONS (event_time 'at', watermark '1 minute');
 CREATE MATERIALIZED VIEW sessions WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.dedup_key = 'id') AS

@@ -43,6 +43,7 @@ struct SaDeadLetter
 	TimestampTz arrival;
 	Datum		event;			/* jsonb; 0: none */
 	const SaRefusal *refusal;	/* instead of an event */
+	bool		seen;			/* its key */
 };
 
 static int	dead_letter_limit = 100000;
@@ -142,6 +143,12 @@ sa_deadletter_make(SaBatch *batch, int ordinal, Oid view, const char *reason, co
 	return letter;
 }
 
+void
+sa_deadletter_set_seen(SaDeadLetter *letter)
+{
+	letter->seen = true;
+}
+
 static TimestampTz
 arrival_of(HeapTuple tuple, TupleDesc desc)
 {
@@ -214,6 +221,8 @@ insert_letter(Relation rel, CatalogIndexState indexes, Oid ids, Oid stream, SaDe
 	nulls[Anum_letter_event - 1] = letter->event == (Datum) 0;
 	set_bytes(values, nulls, Anum_letter_key, letter->refusal ? letter->refusal->key : NULL);
 	set_bytes(values, nulls, Anum_letter_payload, letter->refusal ? letter->refusal->payload : NULL);
+	values[Anum_letter_seen - 1] = BoolGetDatum(letter->seen);
+	nulls[Anum_letter_seen - 1] = !letter->seen;
 	tuple = heap_form_tuple(RelationGetDescr(rel), values, nulls);
 	CatalogTupleInsertWithInfo(rel, tuple, indexes);
 	heap_freetuple(tuple);

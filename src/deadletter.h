@@ -32,7 +32,8 @@ enum
 	Anum_letter_event,
 	Anum_letter_key,
 	Anum_letter_payload,
-	Natts_letter = Anum_letter_payload
+	Anum_letter_seen,			/* the key of its event, which it is the first to have (dedup.h); not in version 1.0 */
+	Natts_letter = Anum_letter_seen
 };
 
 extern void sa_deadletter_init(void);
@@ -44,6 +45,7 @@ extern void sa_deadletter_init(void);
  */
 typedef struct SaDeadLetter SaDeadLetter;
 extern SaDeadLetter *sa_deadletter_make(SaBatch *batch, int ordinal, Oid view, const char *reason, const char *message);
+extern void sa_deadletter_set_seen(SaDeadLetter *letter);	/* the event's key, which it is the first to have */
 
 /*
  * Write a list of them; those of the stream itself (view InvalidOid) that are there already are left out.

@@ -334,27 +334,30 @@ take_key(SaDedup *dedup, const SaEvent *event)
 	return true;
 }
 
-/* The key is that of the event, which is the first that has it. */
-static void
+/* The key is that of the event, which is the first that has it.  False: it is late. */
+static bool
 see(SaDedup *dedup, const SaEvent *event, uint32 hash, TimestampTz bound)
 {
 	TimestampTz until;
 
-	if (find_until(dedup, event->time, &until) && until > bound)
-		note_seen(dedup, hash, until, bound);
+	if (!find_until(dedup, event->time, &until) || until <= bound)
+		return false;
+	note_seen(dedup, hash, until, bound);
+	return true;
 }
 
 bool
-sa_dedup_judge(SaDedup *dedup, const SaEvent *event, TimestampTz bound)
+sa_dedup_judge(SaDedup *dedup, const SaEvent *event, TimestampTz bound, bool *seen)
 {
 	uint32		hash;
 
+	*seen = false;
 	if (!take_key(dedup, event))
 		return false;
 	hash = sa_state_hash_keys(dedup->state, dedup->values, dedup->nulls);
 	if (is_seen(dedup, hash, bound))
 		return true;
-	see(dedup, event, hash, bound);
+	*seen = see(dedup, event, hash, bound);
 	return false;
 }
 
@@ -362,7 +365,7 @@ void
 sa_dedup_see_again(SaDedup *dedup, const SaEvent *event, TimestampTz bound)
 {
 	if (take_key(dedup, event))
-		see(dedup, event, sa_state_hash_keys(dedup->state, dedup->values, dedup->nulls), Max(bound, dedup->floor));
+		(void) see(dedup, event, sa_state_hash_keys(dedup->state, dedup->values, dedup->nulls), Max(bound, dedup->floor));
 }
 
 void

@@ -24,9 +24,9 @@ extern void sa_dedup_begin(SaDedup *dedup, TimestampTz floor);
 
 /*
  * Has an event before this one had its key, and is that not forgotten by its bound (watermark.h)?  If not, its key is
- * seen from here on, unless it is late.
+ * seen from here on (seen), unless it is late.
  */
-extern bool sa_dedup_judge(SaDedup *dedup, const SaEvent *event, TimestampTz bound);
+extern bool sa_dedup_judge(SaDedup *dedup, const SaEvent *event, TimestampTz bound, bool *seen);
 
 /* The event is read again, and was none: its key is seen again, unless it was late or the key is forgotten since. */
 extern void sa_dedup_see_again(SaDedup *dedup, const SaEvent *event, TimestampTz bound);

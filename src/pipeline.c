@@ -72,6 +72,7 @@ typedef struct Part
 	bool	   *exclude;		/* events that fail by themselves; NULL: none */
 	char	  **messages;		/* why, per event */
 	bool	   *duplicates;		/* likewise; NULL: not judged yet, or not at all */
+	bool	   *seen;			/* likewise: it is the first event that has its key */
 	uint8	   *outcomes;
 	int64	   *late_windows;	/* per partition of the batch */
 	int64	   *corrections;	/* likewise */
@@ -616,23 +617,21 @@ prepare_run(Part *part)
 	}
 }
 
-/* A letter whose event has failed: that it was no duplicate was found then, and its key is seen. */
-static bool
-is_judged(const Part *part, int ordinal)
-{
-	return part->replay && part->replay->failed[ordinal];
-}
-
-/* Read again, it is one if it was one then. */
+/*
+ * Read again, it is one if it was one then.  A letter of which the key was seen, before its event failed, is no duplicate of
+ * itself.
+ */
 static bool
 judge_duplicate(Part *part, int ordinal, bool was_duplicate)
 {
 	SaEvent    *event = &part->batch->events[ordinal];
+	bool	   *seen = &part->seen[ordinal];
 
-	if (event->verdict != SA_EVENT_GOOD || is_judged(part, ordinal))
+	*seen = part->replay && part->replay->seen[ordinal];
+	if (event->verdict != SA_EVENT_GOOD || *seen)
 		return false;
 	if (part->goal != RUN_REBUILD)
-		return sa_dedup_judge(part->view->dedup, event, bound_of(part, event));
+		return sa_dedup_judge(part->view->dedup, event, bound_of(part, event), seen);
 	if (!was_duplicate)
 		sa_dedup_see_again(part->view->dedup, event, bound_of(part, event));
 	return was_duplicate;
@@ -650,6 +649,8 @@ judge_duplicates(Part *part)
 		return;
 	if (duplicates == NULL)
 		duplicates = MemoryContextAllocHuge(batch->cxt, sizeof(bool) * batch->nevents);
+	if (part->seen == NULL)
+		part->seen = MemoryContextAllocHuge(batch->cxt, sizeof(bool) * batch->nevents);
 	old = MemoryContextSwitchTo(part->row_cxt);
 	for (int i = 0; i < batch->nevents; i++)
 	{
@@ -826,11 +827,20 @@ note_lateness(Part *part, SaEvent *event)
 	sa_sketch_add(part->lateness, (uint64) bound_of(part, event) - (uint64) event->time);
 }
 
+static SaDeadLetter *
+make_letter(Part *part, int ordinal, const char *reason, const char *message)
+{
+	SaDeadLetter *letter = sa_deadletter_make(part->batch, ordinal, part->view->config->view, reason, message);
+
+	if (part->seen && part->seen[ordinal])
+		sa_deadletter_set_seen(letter);
+	return letter;
+}
+
 /* Dead letters of the view: events that failed, and late ones. */
 static List *
 make_letters(Part *part)
 {
-	SaView	   *view = part->view;
 	List	   *letters = NIL;
 
 	part->lateness = NULL;
@@ -839,14 +849,12 @@ make_letters(Part *part)
 		if (part->exclude && part->exclude[i])
 		{
 			part->outcomes[i] = SA_OUTCOME_FAILED;
-			letters = lappend(letters, sa_deadletter_make(part->batch, i, view->config->view, SA_REASON_FAILED,
-														  part->messages[i]));
+			letters = lappend(letters, make_letter(part, i, SA_REASON_FAILED, part->messages[i]));
 		}
 		if (part->outcomes[i] == SA_OUTCOME_LATE)
 			note_lateness(part, &part->batch->events[i]);
-		if (part->outcomes[i] == SA_OUTCOME_LATE && !view->options.drop_late)
-			letters = lappend(letters, sa_deadletter_make(part->batch, i, view->config->view, SA_REASON_LATE,
-														  describe_bound(part, i)));
+		if (part->outcomes[i] == SA_OUTCOME_LATE && !part->view->options.drop_late)
+			letters = lappend(letters, make_letter(part, i, SA_REASON_LATE, describe_bound(part, i)));
 	}
 	return letters;
 }
@@ -860,6 +868,7 @@ judge_letters(Part *part)
 		SaReplayFate *fate = &part->fates[i];
 
 		memset(fate, 0, sizeof(SaReplayFate));
+		fate->seen = part->seen && part->seen[i];
 		if (sa_replay_is_refused(part->batch, i, fate))
 			continue;
 		if (part->exclude && part->exclude[i])
@@ -1642,6 +1651,7 @@ refuse_letters(Part *part)
 	{
 		part->fates[i].reason = SA_REASON_FAILED;
 		part->fates[i].message = message;
+		part->fates[i].seen = part->replay->seen[i];
 	}
 	PushActiveSnapshot(GetTransactionSnapshot());
 	sa_replay_finish(part->view->config->view, part->replay, part->fates, part->batch->nevents);

@@ -333,11 +333,12 @@ next_ids(Oid view, int limit, int *n)
 }
 
 static bool
-has_failed(Reader *reader, HeapTuple letter)
+is_seen(Reader *reader, HeapTuple letter)
 {
 	bool		isnull;
+	bool		seen = DatumGetBool(get(reader, letter, Anum_letter_seen, &isnull));
 
-	return strcmp(TextDatumGetCString(get(reader, letter, Anum_letter_reason, &isnull)), SA_REASON_FAILED) == 0;
+	return seen && !isnull;
 }
 
 /* Is it still there, and the view's own? */
@@ -364,7 +365,7 @@ sa_replay_read(Relation stream, const SaStreamOptions *options, Oid view, int li
 	ids = next_ids(view, limit, &n);
 	replay->more = n > limit;
 	replay->ids = palloc(sizeof(int64) * (n + 1));
-	replay->failed = palloc0(sizeof(bool) * (n + 1));
+	replay->seen = palloc0(sizeof(bool) * (n + 1));
 	prepare_populate(&reader);
 	sa_decode_enter(&save, batch->stream);
 	if (strcmp(options->source, "staged") != 0)
@@ -377,7 +378,7 @@ sa_replay_read(Relation stream, const SaStreamOptions *options, Oid view, int li
 		if (!is_of_view(&reader, letter, view))
 			continue;			/* newer ones have taken its place */
 		replay->ids[batch->nevents] = ids[i];
-		replay->failed[batch->nevents] = has_failed(&reader, letter);
+		replay->seen[batch->nevents] = is_seen(&reader, letter);
 		add_event(&reader, letter);
 	}
 	sa_owner_leave(&save);
@@ -415,9 +416,9 @@ sa_replay_is_refused(const SaBatch *batch, int ordinal, SaReplayFate *fate)
 static void
 change_letter(Relation letters, HeapTuple letter, const SaReplayFate *fate)
 {
-	int			columns[] = {Anum_letter_reason, Anum_letter_message};
-	Datum		values[] = {CStringGetTextDatum(fate->reason), (Datum) 0};
-	bool		nulls[] = {false, fate->message == NULL};
+	int			columns[] = {Anum_letter_reason, Anum_letter_message, Anum_letter_seen};
+	Datum		values[] = {CStringGetTextDatum(fate->reason), (Datum) 0, BoolGetDatum(fate->seen)};
+	bool		nulls[] = {false, fate->message == NULL, !fate->seen};
 
 	if (fate->message)
 		values[1] = CStringGetTextDatum(fate->message);

@@ -13,7 +13,7 @@
 typedef struct SaReplay
 {
 	int64	   *ids;
-	bool	   *failed;			/* in the view's expressions, until now */
+	bool	   *seen;			/* its key has been, of it: it is no duplicate */
 	bool		more;			/* are asked for */
 } SaReplay;
 
@@ -22,6 +22,7 @@ typedef struct SaReplayFate
 {
 	const char *reason;			/* NULL: it is gone */
 	const char *message;
+	bool		seen;			/* its key, of it */
 } SaReplayFate;
 
 /* Have the view take these letters of its own (list of int64 *); how many were not asked for already. */
