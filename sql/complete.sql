@@ -25,6 +25,13 @@ CREATE MATERIALIZED VIEW hopped WITH (stream_agg.continuous, stream_agg.trigger 
 	SELECT window_start, count(*) AS n, sum(v) AS total FROM s, hop(at, '3 hours', '1 hour') GROUP BY 1 HAVING count(*) > 2;
 CREATE MATERIALIZED VIEW simple WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.output_mode = 'complete', stream_agg.on_idle = 'advance') AS
 	SELECT window_end, count(*) AS n, max(v) AS most FROM s, cumulate(at, '6 hours', '1 day') GROUP BY 1;
+CREATE MATERIALIZED VIEW visits WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.output_mode = 'complete') AS
+	SELECT k, window_start, window_end, count(*) AS n, avg(v) AS mean FROM s, session(at, '10 minutes') GROUP BY k, window_start, window_end;
+CREATE VIEW all_visits AS
+	SELECT k, min(at) AS window_start, max(at) + interval '10 minutes' AS window_end, count(*) AS n, avg(v) AS mean
+	FROM (SELECT *, count(*) FILTER (WHERE begins) OVER (PARTITION BY k ORDER BY at ROWS UNBOUNDED PRECEDING) AS visit
+		FROM (SELECT *, at > lag(at) OVER (PARTITION BY k ORDER BY at) + interval '10 minutes' AS begins FROM l) x) x
+	GROUP BY k, visit;
 -- Rows that differ between a view and its SELECT over all events.
 CREATE FUNCTION wrong(OUT view text, OUT rows bigint) RETURNS SETOF record LANGUAGE sql AS $$
 	SELECT 'tumbled', count(*) FROM (
@@ -36,6 +43,7 @@ CREATE FUNCTION wrong(OUT view text, OUT rows bigint) RETURNS SETOF record LANGU
 	UNION ALL SELECT 'simple', count(*) FROM (
 		(TABLE simple EXCEPT ALL SELECT window_end, count(*), max(v) FROM l, cumulate(at, '6 hours', '1 day') GROUP BY 1) UNION ALL
 		(SELECT window_end, count(*), max(v) FROM l, cumulate(at, '6 hours', '1 day') GROUP BY 1 EXCEPT ALL TABLE simple)) x
+	UNION ALL SELECT 'visits', count(*) FROM ((TABLE visits EXCEPT ALL TABLE all_visits) UNION ALL (TABLE all_visits EXCEPT ALL TABLE visits)) x
 $$;
 CALL feed(1, 200);
 CALL stream_agg.run('s');
@@ -71,5 +79,6 @@ SELECT delay, windows, basis FROM stream_agg.estimate_state('tumbled');
 SELECT line FROM stream_agg.explain('tumbled') WITH ORDINALITY e (line, n) WHERE n <= 3;
 DROP FOREIGN TABLE s CASCADE;
 DROP FUNCTION wrong;
+DROP VIEW all_visits;
 DROP PROCEDURE feed, stop_worker;
 DROP TABLE l;

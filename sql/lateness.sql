@@ -125,6 +125,165 @@ SELECT * FROM hopping ORDER BY 1;
 DROP FOREIGN TABLE hops CASCADE;
 DROP AGGREGATE plain_sum(int);
 
+-- Sessions, which stay for as long, and may grow and meet: an event is late when it is behind the watermark by more than
+-- what is allowed.  The gap is five seconds.
+CREATE FOREIGN TABLE visits (who text, at timestamptz) SERVER stream_staged OPTIONS (event_time 'at', watermark '0', max_future 'infinity');
+CREATE MATERIALIZED VIEW ended WITH (stream_agg.continuous, stream_agg.output_mode = 'append', stream_agg.trigger = 'manual',
+	stream_agg.allowed_lateness = '1 minute') AS
+	SELECT who, window_start, window_end, count(*) AS n, avg(extract(second FROM at))::numeric(8, 3) AS mean
+	FROM visits, session(at, '5 s') WHERE who <> 'clock' GROUP BY who, window_start, window_end;
+CREATE MATERIALIZED VIEW current WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.allowed_lateness = '1 minute') AS
+	SELECT who, window_start, window_end, count(*) AS n, avg(extract(second FROM at))::numeric(8, 3) AS mean
+	FROM visits, session(at, '5 s') WHERE who <> 'clock' GROUP BY who, window_start, window_end;
+-- These read all of it in the end.
+CREATE MATERIALIZED VIEW at_once WITH (stream_agg.continuous, stream_agg.output_mode = 'append', stream_agg.trigger = '1 day',
+	stream_agg.allowed_lateness = '1 minute') AS
+	SELECT who, window_start, window_end, count(*) AS n, avg(extract(second FROM at))::numeric(8, 3) AS mean
+	FROM visits, session(at, '5 s') WHERE who <> 'clock' GROUP BY who, window_start, window_end;
+CREATE MATERIALIZED VIEW one_by_one WITH (stream_agg.continuous, stream_agg.output_mode = 'append', stream_agg.trigger = '1 day',
+	stream_agg.allowed_lateness = '1 minute', stream_agg.max_batch_rows = 1) AS
+	SELECT who, window_start, window_end, count(*) AS n, avg(extract(second FROM at))::numeric(8, 3) AS mean
+	FROM visits, session(at, '5 s') WHERE who <> 'clock' GROUP BY who, window_start, window_end;
+SELECT stream_agg.pause('at_once'), stream_agg.pause('one_by_one');
+CREATE TABLE session_changes (number serial, op text, who text, was text, is_now text, n bigint);
+CREATE FUNCTION note_session() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	INSERT INTO public.session_changes (op, who, was, is_now, n) VALUES (TG_OP, coalesce(NEW.who, OLD.who),
+		to_char(OLD.window_start, 'MI:SS') || to_char(OLD.window_end, '-MI:SS'),
+		to_char(NEW.window_start, 'MI:SS') || to_char(NEW.window_end, '-MI:SS'), NEW.n);
+	RETURN NULL;
+END $$;
+CREATE TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON ended FOR EACH ROW EXECUTE FUNCTION note_session();
+-- What the events do to the rows of append mode; each in a batch of its own.
+CREATE PROCEDURE visit(VARIADIC visits text[]) LANGUAGE plpgsql AS $$
+BEGIN
+	INSERT INTO visits SELECT split_part(v, ' ', 1), ('2024-01-01 00:' || split_part(v, ' ', 2))::timestamptz FROM unnest(visits) v;
+	COMMIT;
+	CALL stream_agg.run('ended');
+	CALL stream_agg.run('current');
+END $$;
+CREATE FUNCTION changed() RETURNS TABLE (op text, who text, was text, is_now text, n bigint) LANGUAGE sql AS
+	$$WITH x AS (DELETE FROM session_changes RETURNING *) SELECT op, who, was, is_now, n FROM x ORDER BY number$$;
+CALL visit('ann 01:00', 'ann 01:03', 'bob 01:00', 'clock 01:10');
+SELECT * FROM changed();
+-- It is corrected, grows, begins earlier; a new one that is closed already.
+CALL visit('ann 01:01');
+SELECT * FROM changed();
+CALL visit('bob 01:04');
+SELECT * FROM changed();
+CALL visit('bob 00:57');
+SELECT * FROM changed();
+CALL visit('cal 01:02');
+SELECT * FROM changed();
+-- It grows until it is open again: its row goes, until it has closed; not yet when the watermark is at its end.
+CALL visit('ann 01:08');
+SELECT * FROM changed();
+CALL visit('clock 01:13');
+SELECT * FROM changed();
+CALL visit('clock 01:13.000001');
+SELECT * FROM changed();
+-- An open one and one that has closed meet; three that have closed; one of which there is no row yet with one that has one.
+CALL visit('dan 01:20', 'dan 01:30', 'clock 01:27');
+SELECT * FROM changed();
+CALL visit('dan 01:25');
+SELECT * FROM changed();
+CALL visit('clock 01:36');
+SELECT * FROM changed();
+CALL visit('eve 01:40', 'eve 01:50', 'eve 02:00', 'clock 02:10');
+SELECT * FROM changed();
+CALL visit('eve 01:55', 'eve 01:45');
+SELECT * FROM changed();
+CALL visit('fay 02:03', 'clock 02:11');
+CALL visit('fay 01:55', 'fay 01:59');
+SELECT * FROM changed();
+-- A restart in between: what has closed has its row, and what has not comes.
+CALL visit('gil 02:20', 'gil 02:30', 'hal 02:20', 'clock 02:28');
+SELECT * FROM changed();
+SELECT pg_terminate_backend(pid, 10000) FROM stream_agg.streams WHERE stream = 'visits'::regclass;
+CALL visit('hal 02:21', 'clock 02:36');
+SELECT * FROM changed();
+CALL visit('gil 02:25', 'hal 02:17', 'ida 02:17');
+SELECT * FROM changed();
+SELECT pg_terminate_backend(pid, 10000) FROM stream_agg.streams WHERE stream = 'visits'::regclass;
+VACUUM FULL ended;
+CALL visit('gil 02:35', 'clock 02:40');
+SELECT * FROM changed();
+CALL visit('clock 02:41');
+SELECT * FROM changed();
+-- The last moment in which it is allowed.  Sessions are forgotten a microsecond after a minute after their end.
+CALL visit('hal 01:41', 'hal 01:40.999999');
+SELECT * FROM changed();
+SELECT view, late, accepted, late_windows, corrections, groups, windows, oldest_window_end FROM stream_agg.views WHERE view::text IN ('ended', 'current') ORDER BY view::text COLLATE "C";
+CALL visit('clock 02:46');
+SELECT view, groups, oldest_window_end FROM stream_agg.views WHERE view::text IN ('ended', 'current') ORDER BY view::text COLLATE "C";
+CALL visit('clock 02:46.000001');
+SELECT view, groups, oldest_window_end FROM stream_agg.views WHERE view::text IN ('ended', 'current') ORDER BY view::text COLLATE "C";
+-- Born, closed, and forgotten in one batch; closed, and open again.
+CALL visit('jon 10:00', 'clock 10:06', 'kim 10:04', 'jon 10:05', 'clock 11:10.000001', 'jon 10:10', 'leo 11:09', 'kim 11:10', 'kim 11:06');
+SELECT * FROM changed();
+SELECT view, late, accepted, late_windows, corrections, groups, windows FROM stream_agg.views WHERE view::text IN ('ended', 'current') ORDER BY view::text COLLATE "C";
+SELECT view, event_time, message FROM stream_agg.dead_letters ORDER BY id;
+-- Whatever the batches, the same; in update mode too, where sessions are closed.
+SELECT stream_agg.resume('at_once'), stream_agg.resume('one_by_one');
+CALL stream_agg.run('visits');
+SELECT * FROM ended ORDER BY window_start, who;
+SELECT * FROM one_by_one EXCEPT ALL SELECT * FROM ended;
+SELECT * FROM ended EXCEPT ALL SELECT * FROM one_by_one;
+SELECT * FROM at_once EXCEPT ALL SELECT * FROM ended;
+SELECT * FROM ended EXCEPT ALL SELECT * FROM at_once;
+SELECT * FROM ended EXCEPT ALL SELECT * FROM current;
+SELECT * FROM current EXCEPT ALL SELECT * FROM ended;
+SELECT count(DISTINCT ROW(read, late, accepted, late_windows, corrections, groups)) FROM stream_agg.views;
+-- None of one key that overlap or touch.
+SELECT a.who FROM current a JOIN current b USING (who) WHERE a.window_start < b.window_start AND a.window_end >= b.window_start;
+SELECT a.who FROM ended a JOIN ended b USING (who) WHERE a.window_start < b.window_start AND a.window_end >= b.window_start;
+-- The query changes with closed sessions at hand: their groups go on.
+CALL visit('leo 11:14', 'clock 11:30');
+SELECT * FROM changed();
+CREATE MATERIALIZED VIEW ended WITH (stream_agg.continuous, stream_agg.replace) AS
+	SELECT who, window_start, window_end, count(*) AS n, avg(extract(second FROM at))::numeric(8, 3) AS mean, max(at) AS last
+	FROM visits, session(at, '5 s') WHERE who <> 'clock' GROUP BY who, window_start, window_end;
+CALL visit('leo 11:19', 'leo 11:26', 'leo 11:31');
+SELECT * FROM changed();
+CALL visit('clock 12:00');
+SELECT * FROM ended WHERE window_start >= '2024-01-01 00:11' ORDER BY window_start, who;
+DROP FOREIGN TABLE visits CASCADE;
+TRUNCATE session_changes;
+
+-- HAVING: a closed session that has no row may get one, when it is open again as when it is not.  Duplicates are known for
+-- as long as they are not late.  An administrator's watermark closes, and forgets only by the allowed lateness.
+CREATE FOREIGN TABLE visits (who text, at timestamptz) SERVER stream_staged OPTIONS (event_time 'at', watermark '0', max_future 'infinity');
+CREATE MATERIALIZED VIEW ended WITH (stream_agg.continuous, stream_agg.output_mode = 'append', stream_agg.trigger = 'manual',
+	stream_agg.allowed_lateness = '1 minute', stream_agg.dedup_key = 'who, at') AS
+	SELECT who, window_start, window_end, count(*) AS n FROM visits, session(at, '5 s') WHERE who <> 'clock'
+	GROUP BY who, window_start, window_end HAVING count(*) % 2 = 0;
+CREATE MATERIALIZED VIEW current WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.allowed_lateness = '1 minute') AS
+	SELECT window_start, window_end, count(*) AS n FROM visits, session(at, '5 s') GROUP BY window_start, window_end;
+CREATE TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON ended FOR EACH ROW EXECUTE FUNCTION note_session();
+CALL visit('ann 01:00', 'bob 01:00', 'bob 01:01', 'cal 01:00', 'clock 01:10');
+SELECT * FROM changed();
+CALL visit('ann 01:01', 'bob 01:02', 'cal 01:05', 'cal 01:00', 'ann 01:00', 'bob 01:01');
+SELECT * FROM changed();
+CALL visit('bob 01:03', 'cal 01:09', 'ann 01:06');
+SELECT * FROM changed();
+CALL visit('cal 01:13', 'clock 01:18');
+SELECT * FROM changed();
+CALL visit('clock 01:18.000001');
+SELECT * FROM changed();
+SELECT stream_agg.advance_watermark('ended', '2024-01-01 00:02:11.000001');
+CALL stream_agg.run('ended');
+SELECT groups, oldest_window_end FROM stream_agg.views WHERE view = 'ended'::regclass;
+CALL visit('ann 01:11', 'cal 01:11', 'cal 01:11.1', 'cal 01:11.1', 'cal 01:11.000001');
+SELECT * FROM changed();
+SELECT view, duplicate, late, accepted, late_windows, corrections, groups, windows FROM stream_agg.views ORDER BY view::text COLLATE "C";
+SELECT stream_agg.advance_watermark('ended', '2024-01-01 00:03');
+CALL stream_agg.run('ended');
+SELECT groups, oldest_window_end FROM stream_agg.views WHERE view = 'ended'::regclass;
+DROP FOREIGN TABLE visits CASCADE;
+DROP TABLE session_changes;
+DROP FUNCTION changed, note_session;
+DROP PROCEDURE visit;
+
 -- What it needs, and what cannot be.
 CREATE FOREIGN TABLE plain (k int, at timestamptz) SERVER stream_staged OPTIONS (event_time 'at');
 CREATE MATERIALIZED VIEW wrong WITH (stream_agg.continuous, stream_agg.allowed_lateness = '1 hour') AS

@@ -34,8 +34,6 @@ CREATE MATERIALIZED VIEW bad WITH (stream_agg.continuous) AS
 	SELECT name, window_start, window_end, max(window_end) AS n FROM clicks, session(at, '5 s') GROUP BY name, window_start, window_end;
 CREATE MATERIALIZED VIEW bad WITH (stream_agg.continuous, stream_agg.state = 'unlogged') AS
 	SELECT name, window_start, window_end, avg(n) AS n FROM clicks, session(at, '5 s') GROUP BY name, window_start, window_end;
-CREATE MATERIALIZED VIEW bad WITH (stream_agg.continuous, stream_agg.output_mode = 'complete') AS
-	SELECT name, window_start, window_end, count(*) AS n FROM clicks, session(at, '5 s') GROUP BY name, window_start, window_end;
 CREATE MATERIALIZED VIEW bad WITH (stream_agg.continuous) AS SELECT name, window_start, window_end FROM clicks, session(at, '5 s');
 CREATE MATERIALIZED VIEW bad WITH (stream_agg.continuous) AS SELECT name, count(*) FROM clicks, session(at, '5 s') GROUP BY name;
 CREATE AGGREGATE lonely(int) (SFUNC = int4pl, STYPE = int, INITCOND = '0');
@@ -169,22 +167,26 @@ SELECT accepted, filtered, late, groups FROM stream_agg.views;
 DROP FOREIGN TABLE visits CASCADE;
 DROP TABLE plans;
 
--- A lone session with nothing after it closes when the stream has been silent for long, where that is wanted.
+-- A lone session with nothing after it closes when the stream has been silent for long, where that is wanted; and is forgotten.
 CREATE FOREIGN TABLE lone (at timestamptz NOT NULL) SERVER stream_staged OPTIONS (event_time 'at', watermark '0 s', idle_timeout '50 ms', max_future 'infinity');
 CREATE MATERIALIZED VIEW waits WITH (stream_agg.continuous, stream_agg.output_mode = 'append') AS
 	SELECT window_start, window_end, count(*) AS n FROM lone, session(at, '100 ms') GROUP BY window_start, window_end;
 CREATE MATERIALIZED VIEW goes_on WITH (stream_agg.continuous, stream_agg.output_mode = 'append', stream_agg.on_idle = 'advance') AS
 	SELECT window_start, window_end, count(*) AS n FROM lone, session(at, '100 ms') GROUP BY window_start, window_end;
+CREATE MATERIALIZED VIEW stays WITH (stream_agg.continuous, stream_agg.output_mode = 'append', stream_agg.on_idle = 'advance',
+	stream_agg.allowed_lateness = '200 ms') AS
+	SELECT window_start, window_end, count(*) AS n FROM lone, session(at, '100 ms') GROUP BY window_start, window_end;
 INSERT INTO lone VALUES ('2024-01-01 12:00'), ('2024-01-01 12:00:00.1');
 DO $$
 BEGIN
 	FOR i IN 1 .. 3000 LOOP
-		EXIT WHEN EXISTS (SELECT FROM goes_on);
+		EXIT WHEN EXISTS (SELECT FROM goes_on) AND EXISTS (SELECT FROM stream_agg.views WHERE view = 'stays'::regclass AND groups = 0 AND accepted = 2);
 		COMMIT;
 		PERFORM pg_sleep(0.02);
 	END LOOP;
 END$$;
 SELECT * FROM goes_on;
+SELECT * FROM stays;
 SELECT * FROM waits;
 -- And by an administrator: not yet when the watermark is at its end.
 SELECT stream_agg.advance_watermark('waits', '2024-01-01 12:00:00.2');

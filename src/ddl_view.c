@@ -223,11 +223,6 @@ check_lateness(Relation rel, const SaQuery *query, const SaViewOptions *options)
 				 errmsg("allowed_lateness needs a window"),
 				 errdetail("Without a window nothing closes, and no event is late."),
 				 errhint("Group by a window function such as tumble().")));
-	if (query->sessions)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("allowed_lateness is not supported for session windows"),
-				 errhint("Use a longer watermark.")));
 	if (watermark_of(rel, sa_option_stream(rel), options) == SA_NO_DELAY)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

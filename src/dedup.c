@@ -3,7 +3,7 @@
  *		The keys that a view has seen.
  *
  * Invariant: a key is seen until the last window of its first event is forgotten (without a window, and in sessions: until
- * that event's time is behind the watermark), and every event is judged by the bound that its lateness is judged by.  When the key
+ * an event of that time would be late), and every event is judged by the bound that its lateness is judged by.  When the key
  * goes from here does not matter, so long as it is not before the floor is past that time.
  *
  * Keys are groups of a state (state.c) of their own, with a log of their own: the dedup columns, and the time until which
@@ -194,7 +194,8 @@ find_until(SaDedup *dedup, TimestampTz time, TimestampTz *until)
 
 	if (dedup->last_end == NULL)
 	{
-		*until = time + 1;
+		if (pg_add_s64_overflow(time + 1, dedup->lateness, until))
+			*until = DT_NOEND;
 		return true;
 	}
 	if (is_near_ends_of_time(dedup, time))

@@ -304,23 +304,27 @@ windows_close(const SaView *view)
 	return view->options.output_mode != SA_COMPLETE;
 }
 
-/*
- * Is the event late for this window?  For a session, that is the event's own.  An accepted one that comes after the
- * window's close is a correction.
- */
+/* Would an event be late for this window by this bound?  For a session, that is the event's own. */
+static bool
+is_late_by(const SaView *view, int64 start, int64 end, int64 allowed_lateness, TimestampTz bound)
+{
+	return view->query->sessions ? sa_watermark_is_late_for_session(start, allowed_lateness, bound) :
+		sa_watermark_is_late(end, allowed_lateness, bound);
+}
+
+/* Is it?  One that is accepted only because that is allowed is a correction. */
 static bool
 is_late(Part *part, int ordinal, int64 start, int64 end)
 {
-	int64		allowed = part->view->options.allowed_lateness;
+	const SaView *view = part->view;
+	int64		allowed = view->options.allowed_lateness;
 	TimestampTz bound = bound_of(part, &part->batch->events[ordinal]);
 
-	if (!windows_close(part->view))
+	if (!windows_close(view))
 		return false;
-	if (part->view->query->sessions)
-		return sa_watermark_is_late_for_session(start, 0, bound);
-	if (sa_watermark_is_late(end, allowed, bound))
+	if (is_late_by(view, start, end, allowed, bound))
 		return true;
-	if (allowed > 0 && sa_watermark_closes(end, bound))
+	if (allowed > 0 && is_late_by(view, start, end, 0, bound))
 		note_late_pair(part, ordinal, end, part->corrections);
 	return false;
 }
@@ -741,6 +745,39 @@ emit_groups(SaTouched *groups, int n, void *arg)
 	sa_result_emit(emission->view->result, emission->view->state, groups, n, emission->keep);
 }
 
+static void
+write_sessions(SaTouched *groups, int n, void *arg)
+{
+	SaView	   *view = arg;
+
+	sa_result_write_groups(view->result, view->state, groups, n);
+}
+
+/*
+ * The same of sessions.  In append mode, where they stay: those that are closed have their rows after the batch, and
+ * no others.  So it does not matter in which batch a late event comes that makes a session grow, or several meet.
+ */
+static void
+close_sessions(SaView *view, TimestampTz watermark)
+{
+	TimestampTz horizon = horizon_of(view, watermark);
+	bool		emits = view->options.output_mode == SA_APPEND;
+	bool		stay = view->options.allowed_lateness > 0;
+	Emission	emission = {.view = view};
+
+	SA_FAULT("close_window", view->config->view);
+	if (emits && stay)
+	{
+		int			n;
+		SaTouched  *reopened = sa_state_reopened(view->state, watermark, &n);
+
+		sa_result_delete_groups(view->result, view->state, reopened, n);
+		pfree(reopened);
+		sa_state_emit_closed(view->state, view->floor, watermark, write_sessions, view);
+	}
+	sa_state_close_sessions(view->state, horizon, emits && !stay ? emit_groups : NULL, &emission);
+}
+
 /* Emit what the watermark closes, and forget what is behind it by the allowed lateness. */
 static void
 close_windows(SaView *view, TimestampTz watermark)
@@ -752,12 +789,7 @@ close_windows(SaView *view, TimestampTz watermark)
 	if (view->delay == SA_NO_DELAY || !windows_close(view))
 		return;
 	if (view->query->sessions)
-	{
-		Emission	emission = {.view = view};
-
-		SA_FAULT("close_window", view->config->view);
-		sa_state_close_sessions(view->state, watermark, emits ? emit_groups : NULL, &emission);
-	}
+		close_sessions(view, watermark);
 	if (has_panes)
 	{
 		Emission	emission = {.view = view};
@@ -804,7 +836,7 @@ write_results(SaView *view, TimestampTz watermark)
 	touched = sa_state_touched(view->state, &n);
 	if (view->options.output_mode != SA_APPEND)
 		sa_result_write_groups(view->result, view->state, touched, n);
-	else if (view->options.allowed_lateness > 0)
+	else if (view->options.allowed_lateness > 0 && !view->query->sessions)
 		write_corrections(view);
 	close_windows(view, watermark);
 	sa_result_end(view->result);
@@ -1558,13 +1590,11 @@ oldest_window(const SaView *view)
 		sa_state_size(view->state, &size);
 	if (TIMESTAMP_IS_NOBEGIN(size.oldest))
 		return DT_NOEND;
-	if (view->query->sessions)
-		return size.oldest + 1;	/* closes when the watermark is there */
-	if (view->options.allowed_lateness == 0)
-		return size.oldest;
 	if (pg_add_s64_overflow(size.oldest, view->options.allowed_lateness, &next))
 		next = DT_NOEND;
-	return view->options.output_mode == SA_APPEND ? Min(next, sa_state_next_close(view->state, view->floor)) : next;
+	if (view->options.allowed_lateness > 0 && view->options.output_mode == SA_APPEND)
+		next = Min(next, sa_state_next_close(view->state, view->floor));
+	return view->query->sessions && next < DT_NOEND ? next + 1 : next;	/* sessions: when the watermark is behind it */
 }
 
 /* What an administrator wants of the watermark waits until the view has read what is at hand. */

@@ -1088,11 +1088,6 @@ sa_query_check_mode(const SaQuery *query, SaOutputMode mode, int64 watermark)
 				 errmsg("output mode \"append\" needs a watermark"),
 				 errdetail("Without a watermark, no window ever closes."),
 				 errhint("Set the option watermark of the stream or of the view.")));
-	if (mode == SA_COMPLETE && query->sessions)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("output mode \"complete\" is not supported for session windows"),
-				 errhint("Use output_mode = 'update'.")));
 	if (mode == SA_COMPLETE && query->transform)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

@@ -584,15 +584,10 @@ write_new(SaResult *result, SaState *state, SaTouched **fresh, int n, bool keep)
 	flush_inserts(result);
 }
 
-/* Rows of sessions that are part of others now. */
+/* Rows of groups that are to have none. */
 static void
-delete_gone(SaResult *result, SaState *state, SaTouched *groups, int ngroups, SaTouched **gone)
+delete_rows(SaResult *result, SaState *state, SaTouched **gone, int n)
 {
-	int			n = 0;
-
-	for (int i = 0; i < ngroups; i++)
-		if (groups[i].group->gone && ItemPointerIsValid(&groups[i].group->result_tid))
-			gone[n++] = &groups[i];
 	sort_by_place(gone, n);
 	for (int i = 0; i < n; i++)
 	{
@@ -612,10 +607,14 @@ void
 sa_result_write_groups(SaResult *result, SaState *state, SaTouched *groups, int ngroups)
 {
 	SaTouched **list = MemoryContextAllocHuge(CurrentMemoryContext, sizeof(SaTouched *) * (ngroups + 1));
+	int			ngone = 0;
 	int			nchanged = 0;
 	int			nfresh = 0;
 
-	delete_gone(result, state, groups, ngroups, list);
+	for (int i = 0; i < ngroups; i++)
+		if (groups[i].group->gone && ItemPointerIsValid(&groups[i].group->result_tid))
+			list[ngone++] = &groups[i];
+	delete_rows(result, state, list, ngone);	/* of sessions that are part of others now */
 	/* Changed ones from the front, new ones from the back. */
 	for (int i = 0; i < ngroups; i++)
 	{
@@ -628,6 +627,17 @@ sa_result_write_groups(SaResult *result, SaState *state, SaTouched *groups, int 
 	}
 	write_changed(result, state, list, nchanged);
 	write_new(result, state, list + ngroups - nfresh, nfresh, true);
+	pfree(list);
+}
+
+void
+sa_result_delete_groups(SaResult *result, SaState *state, SaTouched *groups, int ngroups)
+{
+	SaTouched **list = MemoryContextAllocHuge(CurrentMemoryContext, sizeof(SaTouched *) * (ngroups + 1));
+
+	for (int i = 0; i < ngroups; i++)
+		list[i] = &groups[i];
+	delete_rows(result, state, list, ngroups);
 	pfree(list);
 }
 

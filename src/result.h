@@ -31,6 +31,8 @@ extern void sa_result_end(SaResult *result);
  */
 extern void sa_result_write_groups(SaResult *result, SaState *state, SaTouched *groups, int ngroups);
 
+extern void sa_result_delete_groups(SaResult *result, SaState *state, SaTouched *groups, int ngroups);	/* their rows */
+
 /* Write the rows of groups that have none; keep: they are to know their places. */
 extern void sa_result_emit(SaResult *result, SaState *state, SaTouched *groups, int ngroups, bool keep);
 

@@ -750,6 +750,8 @@ sa_state_next_close(SaState *state, TimestampTz floor)
 {
 	TimestampTz next = DT_NOEND;
 
+	if (state->sessions)
+		return sa_session_next_close(state, floor);
 	for (uint32 i = 0; i < state->nslots; i++)
 		for (SaWindow *window = state->windows[i]; window; window = window->next)
 			if (!window->forgotten && !sa_watermark_closes(window->end, floor))
@@ -912,6 +914,7 @@ sa_state_commit(SaState *state)
 		state->logs[i].dead_chunks += state->logs[i].chunks_deleted;
 	if (!state->rebuilding)
 		ItemPointerSetInvalid(&state->mark);
+	sa_session_commit(state);
 	end_batch(state);
 	sa_state_each_window(state, sa_state_commit_window, NULL);
 }
@@ -1070,9 +1073,9 @@ sa_state_abort(SaState *state)
 		return;
 	}
 	sa_state_log_undo_moves(state);
-	sa_session_forget_ends(state);
 	for (int i = 0; i < state->ntouched; i++)
 		undo(state, &state->touched[i]);
+	sa_session_abort(state);
 	end_batch(state);
 	sa_state_each_window(state, abort_window, NULL);
 }

@@ -95,10 +95,7 @@ extern void sa_state_sort(SaState *state, SaTouched **groups, int n);	/* by wind
 extern int64 sa_state_last_end(const SaState *state, int64 start, int64 end);
 extern void sa_state_emit_hops(SaState *state, TimestampTz watermark, void (*fn) (SaTouched *groups, int n, void *arg), void *arg);
 
-/*
- * Windows that the watermark closes or has closed, by their end, as SaWindow; the groups of one, in pieces that fit
- * memory (keep: they stay, and are to know the rows that they get).
- */
+/* Windows that are closed, by their end, as SaWindow; the groups of one, in pieces (keep: they are to know their rows). */
 typedef void (*SaGroupsCallback) (SaTouched *groups, int n, void *arg);
 extern List *sa_state_closing(SaState *state, TimestampTz watermark);
 extern TimestampTz sa_state_window_end(const SaWindow *window);
@@ -106,11 +103,15 @@ extern void sa_state_emit(SaState *state, SaWindow *window, bool keep, SaGroupsC
 extern void sa_state_drop_hops(SaState *state); /* what is kept for those to come */
 extern void sa_state_forget(SaState *state, SaWindow *window);
 
-/* Sessions that the watermark closes are emitted, with a callback, and forgotten. */
+/* Sessions that end before the watermark are emitted (fn NULL: not), and forgotten. */
 extern void sa_state_close_sessions(SaState *state, TimestampTz watermark, SaGroupsCallback fn, void *arg);
-/* Groups touched in this batch whose windows were closed before it, in CurrentMemoryContext. */
+/* Where they stay: closed ones that have no rows yet, or were touched, are emitted; touched ones whose rows are to go. */
+extern void sa_state_emit_closed(SaState *state, TimestampTz floor, TimestampTz watermark, SaGroupsCallback fn, void *arg);
+extern SaTouched *sa_state_reopened(SaState *state, TimestampTz watermark, int *count);
+
+/* Groups touched in this batch whose windows (not sessions) were closed before it, in CurrentMemoryContext. */
 extern SaTouched *sa_state_corrected(SaState *state, TimestampTz floor, int *count);
-extern TimestampTz sa_state_next_close(SaState *state, TimestampTz floor);	/* DT_NOEND: all windows are closed */
+extern TimestampTz sa_state_next_close(SaState *state, TimestampTz floor);	/* the end of a window; DT_NOEND: all are closed */
 
 /* Write the changed groups to the log, unlogged those that memory has no room for; delete that of forgotten windows. */
 extern void sa_state_write(SaState *state);

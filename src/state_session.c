@@ -11,6 +11,9 @@
  * earliest of them, and the others are gone: their rows are deleted, and a log need not say so, since an entry there
  * takes the place of all older ones that it touches, and of those that have ended before the floor.  Between batches, all
  * are in memory; but for what a failed batch has touched, which the next one begins by reading back.
+ *
+ * A session closes when the watermark is behind its end.  Where it then stays for the allowed lateness, late events may
+ * make it grow, and open again; in append mode those that are closed, and no others, have their rows after every batch.
  */
 #include "postgres.h"
 
@@ -30,14 +33,24 @@ typedef struct SaSessionEnd
 	SaGroup    *group;
 } SaSessionEnd;
 
+/* Sessions by their ends: a heap, the first is the earliest. */
+typedef struct SaEnds
+{
+	SaSessionEnd *list;			/* NULL: to be made anew */
+	int64		n;
+	int64		max;
+} SaEnds;
+
 struct SaSessions
 {
 	SaGroup   **roots;			/* by hash of the keys */
 	uint32		nroots;			/* a power of two */
 	int64		count;
-	SaSessionEnd *ends;			/* a heap: the first is the earliest; NULL: to be made anew */
-	int64		nends;
-	int64		maxends;
+	SaEnds		all;
+	SaEnds		awaited;		/* that are not closed; not asked for: none */
+	SaGroup   **emitted;		/* by this batch, which has not changed them; in undo_cxt */
+	int64		nemitted;
+	int64		maxemitted;
 };
 
 /* --- the index --- */
@@ -185,13 +198,21 @@ sa_session_remove(SaState *state, SaGroup *group)
 	state->index->count--;
 }
 
+static void
+forget_ends(SaEnds *ends)
+{
+	if (ends->list)
+		pfree(ends->list);
+	ends->list = NULL;
+}
+
 SaSessions *
 sa_session_forget(SaSessions *index)
 {
-	if (index && index->ends)
-		pfree(index->ends);
 	if (index)
 	{
+		forget_ends(&index->all);
+		forget_ends(&index->awaited);
 		pfree(index->roots);
 		pfree(index);
 	}
@@ -256,109 +277,157 @@ next_touching(SaState *state, SaGroup *group, Bound *bound, const Datum *keys, c
 #define ENDS_BEFORE(a, b) ((a)->end < (b)->end)
 
 static void
-sift_up(SaSessions *index, int64 i)
+sift_up(SaEnds *ends, int64 i)
 {
-	SaSessionEnd *ends = index->ends;
-	SaSessionEnd moved = ends[i];
+	SaSessionEnd *list = ends->list;
+	SaSessionEnd moved = list[i];
 
-	for (; i > 0 && ENDS_BEFORE(&moved, &ends[(i - 1) / 2]); i = (i - 1) / 2)
-		ends[i] = ends[(i - 1) / 2];
-	ends[i] = moved;
+	for (; i > 0 && ENDS_BEFORE(&moved, &list[(i - 1) / 2]); i = (i - 1) / 2)
+		list[i] = list[(i - 1) / 2];
+	list[i] = moved;
 }
 
 static void
-sift_down(SaSessions *index, int64 i)
+sift_down(SaEnds *ends, int64 i)
 {
-	SaSessionEnd *ends = index->ends;
-	SaSessionEnd moved = ends[i];
+	SaSessionEnd *list = ends->list;
+	SaSessionEnd moved = list[i];
 
 	for (;;)
 	{
 		int64		child = 2 * i + 1;
 
-		if (child + 1 < index->nends && ENDS_BEFORE(&ends[child + 1], &ends[child]))
+		if (child + 1 < ends->n && ENDS_BEFORE(&list[child + 1], &list[child]))
 			child++;
-		if (child >= index->nends || !ENDS_BEFORE(&ends[child], &moved))
+		if (child >= ends->n || !ENDS_BEFORE(&list[child], &moved))
 			break;
-		ends[i] = ends[child];
+		list[i] = list[child];
 		i = child;
 	}
-	ends[i] = moved;
+	list[i] = moved;
 }
 
 static void
-add_end(SaState *state, SaGroup *group)
+append_end(SaState *state, SaEnds *ends, SaGroup *group)
 {
-	SaSessions *index = state->index;
-
-	if (index->nends == index->maxends)
-		index->ends = repalloc_huge(index->ends, sizeof(SaSessionEnd) * (index->maxends *= 2));
-	index->ends[index->nends++] = (SaSessionEnd) {.end = sa_session_end(state, group), .group = group};
+	if (ends->n == ends->max)
+		ends->list = repalloc_huge(ends->list, sizeof(SaSessionEnd) * (ends->max *= 2));
+	ends->list[ends->n++] = (SaSessionEnd) {.end = sa_session_end(state, group), .group = group};
 }
 
 static void
-add_window_ends(SaState *state, SaWindow *window, void *arg)
+add_end(SaState *state, SaEnds *ends, SaGroup *group)
+{
+	if (ends->list == NULL)
+		return;
+	append_end(state, ends, group);
+	sift_up(ends, ends->n - 1);
+}
+
+static void
+append_window(SaState *state, SaWindow *window, void *ends)
 {
 	for (uint32 i = 0; i < window->nbuckets; i++)
 		for (SaGroup *group = window->buckets[i]; group; group = group->next)
-			add_end(state, group);
+			append_end(state, ends, group);
+}
+
+/* Those that are not closed, as of the floor, or have been touched since. */
+static void
+append_awaited(SaState *state, SaWindow *window, void *floor)
+{
+	for (uint32 i = 0; i < window->nbuckets; i++)
+		for (SaGroup *group = window->buckets[i]; group; group = group->next)
+		{
+			SaSessionNode *node = node_of(state, group);
+
+			node->awaited = group->touched ||
+				!sa_watermark_closes_session(sa_session_end(state, group), *(TimestampTz *) floor);
+			if (node->awaited)
+				append_end(state, &state->index->awaited, group);
+		}
 }
 
 static void
-make_ends(SaState *state)
+make_ends(SaState *state, SaEnds *ends, void (*append) (SaState *state, SaWindow *window, void *arg), void *arg)
 {
-	SaSessions *index = state->index;
-
-	index->nends = 0;
-	index->maxends = FIRST_ENDS;
-	index->ends = MemoryContextAlloc(state->windows_cxt, sizeof(SaSessionEnd) * index->maxends);
-	sa_state_each_window(state, add_window_ends, NULL);
-	for (int64 i = index->nends / 2 - 1; i >= 0; i--)
-		sift_down(index, i);
+	ends->n = 0;
+	ends->max = FIRST_ENDS;
+	ends->list = MemoryContextAlloc(state->windows_cxt, sizeof(SaSessionEnd) * ends->max);
+	sa_state_each_window(state, append, arg);
+	for (int64 i = ends->n / 2 - 1; i >= 0; i--)
+		sift_down(ends, i);
 }
 
 void
 sa_session_forget_ends(SaState *state)
 {
-	if (state->index == NULL || state->index->ends == NULL)
+	if (state->index == NULL)
 		return;
-	pfree(state->index->ends);
-	state->index->ends = NULL;
+	forget_ends(&state->index->all);
+	forget_ends(&state->index->awaited);
 }
 
 static void
-remove_first_end(SaSessions *index)
+remove_first_end(SaEnds *ends)
 {
-	index->ends[0] = index->ends[--index->nends];
-	if (index->nends > 0)
-		sift_down(index, 0);
+	ends->list[0] = ends->list[--ends->n];
+	if (ends->n > 0)
+		sift_down(ends, 0);
 }
 
 /* The session that ends first, NULL: there is none; what is no longer as it was on the way there is put right. */
 static SaGroup *
-first_to_end(SaState *state)
+first_of(SaState *state, SaEnds *ends)
 {
-	SaSessions *index = state->index;
-
-	if (index == NULL)
-		return NULL;
-	if (index->ends == NULL)
-		make_ends(state);
-	while (index->nends > 0)
+	while (ends->n > 0)
 	{
-		SaSessionEnd *first = &index->ends[0];
+		SaSessionEnd *first = &ends->list[0];
 
 		if (first->group->gone)
-			remove_first_end(index);
+			remove_first_end(ends);
 		else if (first->end == sa_session_end(state, first->group))
 			return first->group;
 		else
 		{
 			first->end = sa_session_end(state, first->group);
-			sift_down(index, 0);
+			sift_down(ends, 0);
 		}
 	}
 	return NULL;
+}
+
+static SaGroup *
+first_to_end(SaState *state)
+{
+	if (state->index == NULL)
+		return NULL;
+	if (state->index->all.list == NULL)
+		make_ends(state, &state->index->all, append_window, &state->index->all);
+	return first_of(state, &state->index->all);
+}
+
+/* Of those that are not closed, as of the floor. */
+static SaGroup *
+first_to_close(SaState *state, TimestampTz floor)
+{
+	if (state->index == NULL)
+		return NULL;
+	if (state->index->awaited.list == NULL)
+		make_ends(state, &state->index->awaited, append_awaited, &floor);
+	return first_of(state, &state->index->awaited);
+}
+
+/* It is to be looked at when the watermark is behind its end, though it may have been closed before. */
+static void
+await_close(SaState *state, SaGroup *group)
+{
+	SaSessionNode *node = node_of(state, group);
+
+	if (state->index->awaited.list == NULL || node->awaited)
+		return;
+	node->awaited = true;
+	add_end(state, &state->index->awaited, group);
 }
 
 TimestampTz
@@ -367,6 +436,14 @@ sa_session_first_end(SaState *state)
 	SaGroup    *group = first_to_end(state);
 
 	return group ? sa_session_end(state, group) : DT_NOBEGIN;
+}
+
+TimestampTz
+sa_session_next_close(SaState *state, TimestampTz floor)
+{
+	SaGroup    *group = first_to_close(state, floor);
+
+	return group ? sa_session_end(state, group) : DT_NOEND;
 }
 
 /* --- meeting --- */
@@ -390,8 +467,10 @@ set_bounds(SaState *state, SaWindow *window, SaGroup *group, uint32 hash, int64 
 static void
 touch(SaState *state, SaWindow *window, SaGroup *group, bool fresh)
 {
-	if (!group->touched)
-		sa_state_touch(state, window, group, fresh, true);
+	if (group->touched)
+		return;
+	sa_state_touch(state, window, group, fresh, true);
+	await_close(state, group);
 }
 
 static void
@@ -426,11 +505,9 @@ sa_session_join(SaState *state, SaWindow *window, uint32 hash, Datum *keys, bool
 	if (group == NULL)
 	{
 		group = sa_state_create_group(state, window, hash, keys, nulls);
+		node_of(state, group)->awaited = false;
 		touch(state, window, group, true);
-		if (state->index->ends == NULL)
-			return group;
-		add_end(state, group);
-		sift_up(state->index, state->index->nends - 1);
+		add_end(state, &state->index->all, group);
 		return group;
 	}
 	while ((earlier = next_touching(state, group, &bound, keys, nulls)) != NULL)
@@ -446,30 +523,128 @@ sa_session_join(SaState *state, SaWindow *window, uint32 hash, Datum *keys, bool
 
 /* --- closing --- */
 
+/* Sessions that are passed on together. */
+typedef struct Sessions
+{
+	SaWindow   *window;
+	SaTouched  *list;
+	int64		n;
+	int64		max;
+} Sessions;
+
+static Sessions
+no_sessions(SaState *state)
+{
+	return (Sessions) {.window = sa_state_window(state, SA_NO_WINDOW_START, SA_NO_WINDOW_END),
+		.list = palloc(sizeof(SaTouched) * FIRST_ENDS), .max = FIRST_ENDS};
+}
+
+static void
+gather(Sessions *sessions, SaGroup *group)
+{
+	if (sessions->n == sessions->max)
+		sessions->list = repalloc_huge(sessions->list, sizeof(SaTouched) * (sessions->max *= 2));
+	sessions->list[sessions->n++] = (SaTouched) {.group = group, .window = sessions->window};
+}
+
 void
 sa_state_close_sessions(SaState *state, TimestampTz watermark, SaGroupsCallback fn, void *arg)
 {
-	int64		n = 0;
-	int64		max = 1024;
-	SaTouched  *closed = palloc(sizeof(SaTouched) * max);
+	Sessions	closed = no_sessions(state);
 	SaGroup    *group;
-	SaWindow   *window = sa_state_window(state, SA_NO_WINDOW_START, SA_NO_WINDOW_END);
 
 	while ((group = first_to_end(state)) != NULL && sa_watermark_closes_session(sa_session_end(state, group), watermark))
 	{
-		remove_first_end(state->index);
-		if (n == max)
-			closed = repalloc_huge(closed, sizeof(SaTouched) * (max *= 2));
-		closed[n++] = (SaTouched) {.group = group, .window = window};
+		remove_first_end(&state->index->all);
+		gather(&closed, group);
 	}
-	if (n > 0 && fn)
-		fn(closed, n, arg);
-	for (int64 i = 0; i < n; i++)
+	if (closed.n > 0 && fn)
+		fn(closed.list, closed.n, arg);
+	for (int64 i = 0; i < closed.n; i++)
 	{
-		touch(state, window, closed[i].group, false);
-		leave(state, window, closed[i].group);
+		touch(state, closed.window, closed.list[i].group, false);
+		leave(state, closed.window, closed.list[i].group);
 	}
-	pfree(closed);
+	pfree(closed.list);
+}
+
+static void
+note_emitted(SaState *state, SaGroup *group)
+{
+	SaSessions *index = state->index;
+
+	if (index->nemitted == index->maxemitted)
+	{
+		int64		n = Max(1024, index->maxemitted * 2);
+
+		if (index->emitted)
+			index->emitted = repalloc_huge(index->emitted, sizeof(SaGroup *) * n);
+		else
+			index->emitted = MemoryContextAllocHuge(state->undo_cxt, sizeof(SaGroup *) * n);
+		index->maxemitted = n;
+	}
+	index->emitted[index->nemitted++] = group;
+}
+
+void
+sa_state_emit_closed(SaState *state, TimestampTz floor, TimestampTz watermark, SaGroupsCallback fn, void *arg)
+{
+	Sessions	closed = no_sessions(state);
+	SaGroup    *group;
+
+	while ((group = first_to_close(state, floor)) != NULL &&
+		   sa_watermark_closes_session(sa_session_end(state, group), watermark))
+	{
+		remove_first_end(&state->index->awaited);
+		node_of(state, group)->awaited = false;
+		if (!group->touched)
+			note_emitted(state, group);
+		gather(&closed, group);
+	}
+	if (closed.n > 0)
+		fn(closed.list, closed.n, arg);
+	pfree(closed.list);
+}
+
+SaTouched *
+sa_state_reopened(SaState *state, TimestampTz watermark, int *count)
+{
+	SaTouched  *reopened = MemoryContextAllocHuge(CurrentMemoryContext, sizeof(SaTouched) * ((Size) state->ntouched + 1));
+
+	*count = 0;
+	for (int i = 0; i < state->ntouched; i++)
+	{
+		SaGroup    *group = state->touched[i].group;
+
+		if (ItemPointerIsValid(&group->result_tid) &&
+			(group->gone || !sa_watermark_closes_session(sa_session_end(state, group), watermark)))
+			reopened[(*count)++] = state->touched[i];
+	}
+	return reopened;
+}
+
+/* --- the end of a batch --- */
+
+void
+sa_session_commit(SaState *state)
+{
+	SaSessions *index = state->index;
+
+	if (index == NULL)
+		return;
+	index->emitted = NULL;
+	index->nemitted = index->maxemitted = 0;
+}
+
+void
+sa_session_abort(SaState *state)
+{
+	SaSessions *index = state->index;
+
+	for (int64 i = 0; index && i < index->nemitted; i++)
+		ItemPointerSetInvalid(&index->emitted[i]->result_tid);
+	sa_session_commit(state);
+	sa_session_forget_ends(state);
 }
 
 /* --- recovery --- */

@@ -13,6 +13,7 @@ typedef struct SaSessionNode
 	SaGroup    *left;
 	SaGroup    *right;
 	uint32		own_hash;		/* of its keys without start and end */
+	bool		awaited;		/* to close; said only where that is asked */
 } SaSessionNode;
 
 static inline int64
@@ -36,11 +37,16 @@ extern void sa_session_forget_ends(SaState *state); /* which sessions end first 
 /* The session that an event with these keys, of which the last two are its own start and end, belongs to from here on. */
 extern SaGroup *sa_session_join(SaState *state, SaWindow *window, uint32 hash, Datum *keys, bool *nulls);
 
+/* The batch has ended, and those that it has emitted have their rows, or none. */
+extern void sa_session_commit(SaState *state);
+extern void sa_session_abort(SaState *state);
+
 /* The session that a log has with these keys, in the place of older ones that have become part of it. */
 extern SaGroup *sa_session_recover(SaState *state, SaWindow *window, uint32 hash, Datum *keys, bool *nulls);
 
 extern void sa_session_drop_closed(SaState *state, SaWindow *window, void *floor);
 
 extern TimestampTz sa_session_first_end(SaState *state);	/* DT_NOBEGIN: there is none */
+extern TimestampTz sa_session_next_close(SaState *state, TimestampTz floor);	/* DT_NOEND: all are closed */
 
 #endif							/* SA_STATE_SESSION_H */

@@ -417,7 +417,7 @@ sub make_view
 	{
 		$view{window} = make_window($seed->{type});
 		$view{delay} = $view{own_delay} = pick('0', '10 minutes', '5 hours') if chance(0.15);
-		$view{mode} = chance(0.1) && !$view{window}{session} ? 'complete' : defined $view{delay} && chance(0.5) ? 'append' : 'update';
+		$view{mode} = chance(0.1) ? 'complete' : defined $view{delay} && chance(0.5) ? 'append' : 'update';
 	}
 	$view{join} = pick(@joins) if chance(0.3);
 	add_filter(\%view);
@@ -434,7 +434,7 @@ sub make_view
 	}
 	$view{drop_late} = chance(0.2);
 	$view{dedup} = pick('v', 'k, v', 'v, kn', 'kf, v', 'kt, v', 'id') if defined $view{delay} && $view{mode} ne 'complete' && chance(0.3);
-	$view{lateness} = pick('1 minute', '20 minutes', '1 day') if $view{window} && !$view{window}{session} && defined $view{delay} && chance(0.4);
+	$view{lateness} = pick('1 minute', '20 minutes', '1 day') if $view{window} && defined $view{delay} && chance(0.4);
 	return \%view;
 }
 
@@ -889,18 +889,18 @@ sub check
 	my $pair = $session ? '(id, own_start, own_end)' : $view->{window} ? '(id, window_start, window_end)' : 'id';
 	my $lateness = $view->{lateness} // '0';
 	my $closes = $view->{window} && $view->{mode} ne 'complete';
-	my $kept = !$closes ? 'true' : $session ? 'wm IS NULL OR own_start >= wm' : "wm IS NULL OR window_end + interval '$lateness' > wm";
+	my $kept = !$closes ? 'true' : $session ? "wm IS NULL OR own_start + interval '$lateness' >= wm" : "wm IS NULL OR window_end + interval '$lateness' > wm";
 	$kept = 'wm IS NULL OR ts >= wm' if $view->{dedup} && !$view->{window};
 	# The key of an event is seen until its last window is forgotten, as of the first event that is not late.
 	my $until = $view->{window} && !$session ? "(SELECT max(window_end) + interval '$lateness' FROM $view->{window}{rows})"
-	  : "ts + interval '1 microsecond'";
+	  : "ts + interval '1 microsecond' + interval '$lateness'";
 	my $judged = $view->{dedup}
 	  ? "SELECT *, ROW($view->{dedup}) IS NOT NULL AND coalesce(seen > wm, seen IS NOT NULL AND wm IS NULL) AS is_duplicate FROM (SELECT *,"
 	  . " see_key(until::timestamp, wm::timestamp) OVER (PARTITION BY $view->{dedup} ORDER BY ord ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
 	  . " AS seen FROM (SELECT *, $until AS until FROM timed) t) t"
 	  : 'SELECT *, false AS is_duplicate FROM timed';
 	my $late_windows = $view->{window} ? "(SELECT count(DISTINCT $pair) FROM below) - (SELECT count(DISTINCT $pair) FROM kept)" : '0';
-	my $corrected = $closes && $view->{lateness} ? 'window_end <= wm' : 'false';
+	my $corrected = !$closes || !$view->{lateness} ? 'false' : $session ? 'own_start < wm' : 'window_end <= wm';
 	my $groups = $session ? 'sessions' : 'kept';
 	my $closed = $view->{window} && $view->{mode} eq 'append'
 	  ? "$groups WHERE window_end " . ($session ? '<' : '<=') . ' (SELECT watermark FROM last)' : $groups;

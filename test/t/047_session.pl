@@ -1,6 +1,7 @@
 # 047_session.pl: sessions hold the answer by gaps and islands, batch by batch, when batches fail on the way and are
 # tried again, in the same worker: what a failed one has merged, moved and closed in memory is as it was. And after
-# kills and restarts, with the log compacted in between.
+# kills and restarts, with the log compacted in between. So do those that late events may correct, and of which nothing
+# is ever forgotten.
 #
 #   SA_SEED=n    repeats a run
 use strict;
@@ -37,7 +38,11 @@ my %targets = (
 	counted => { keys => ['k'], aggs => 'count(*) AS n, sum(v) AS total' },    # all of it in the results
 	logged => { keys => ['k'], aggs => 'avg(v) AS mean, max(pad) AS pad, count(*) AS n' },
 	ended => { keys => ['k'], aggs => 'avg(v) AS mean, max(pad) AS pad, count(*) AS n', mode => 'append' },
-	single => { keys => [], aggs => 'stddev(v) AS spread, count(*) AS n', mode => 'append' });
+	single => { keys => [], aggs => 'stddev(v) AS spread, count(*) AS n', mode => 'append' },
+	corrected => { keys => ['k'], aggs => 'avg(v) AS mean, max(pad) AS pad, count(*) AS n', mode => 'append', lateness => '8 seconds' },
+	refused => { keys => [], aggs => 'stddev(v) AS spread, count(*) AS n', mode => 'append', lateness => '1 second', having => 'count(*) % 2 = 0' },
+	changing => { keys => ['k'], aggs => 'count(*) AS n, sum(v) AS total', lateness => '8 seconds' },
+	whole => { keys => ['k'], aggs => 'avg(v) AS mean, count(*) AS n', mode => 'complete' });
 
 sub select_list
 {
@@ -47,10 +52,11 @@ sub select_list
 
 for my $view (sort keys %targets)
 {
-	my ($columns, $mode) = (select_list($view), $targets{$view}{mode} // 'update');
+	my ($columns, $mode, $lateness) = (select_list($view), $targets{$view}{mode} // 'update', $targets{$view}{lateness} // '0');
+	my $having = $targets{$view}{having} ? " HAVING $targets{$view}{having}" : '';
 	$node->safe_psql('postgres', "CREATE MATERIALIZED VIEW $view WITH (stream_agg.continuous, stream_agg.output_mode = '$mode',"
-		  . " stream_agg.trigger = 'manual', stream_agg.max_batch_rows = " . (50 + int(rand(300))) . ") AS "
-		  . "SELECT $columns, $targets{$view}{aggs} FROM s, session(at, $gap) GROUP BY $columns");
+		  . " stream_agg.trigger = 'manual', stream_agg.allowed_lateness = '$lateness', stream_agg.max_batch_rows = "
+		  . (50 + int(rand(300))) . ") AS SELECT $columns, $targets{$view}{aggs} FROM s, session(at, $gap) GROUP BY $columns$having");
 }
 
 # What is wrong with any view.
@@ -59,12 +65,15 @@ sub differences
 	my $sql = '';
 	for my $view (sort keys %targets)
 	{
-		my ($columns, $aggs) = (select_list($view), $targets{$view}{aggs});
-		my $closed = $targets{$view}{mode} ? 'WHERE window_end < (SELECT max(at) FROM l) - ' . "interval '$delay'" : '';
+		my ($columns, $aggs, $mode) = (select_list($view), $targets{$view}{aggs}, $targets{$view}{mode} // 'update');
+		my $lateness = $targets{$view}{lateness} // '0';
+		my $kept = $mode eq 'complete' ? 'true' : "wm IS NULL OR at + interval '$lateness' >= wm";
+		my $closed = $mode eq 'append' ? "WHERE window_end < (SELECT max(at) FROM l) - interval '$delay'" : '';
+		my $having = $targets{$view}{having} ? "HAVING $targets{$view}{having}" : '';
 		my $sessions = StreamAggOracle::sessions('true', @{ $targets{$view}{keys} }) =~ s/,\s*\z//r;
 		$sql .= "WITH kept AS MATERIALIZED (SELECT *, at AS own_start, at + $gap AS own_end FROM (SELECT *,"
 		  . " max(at) OVER (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) - interval '$delay' AS wm FROM l) x"
-		  . " WHERE wm IS NULL OR at >= wm), $sessions, answer AS (SELECT $columns, $aggs FROM sessions $closed GROUP BY $columns)\n"
+		  . " WHERE $kept), $sessions, answer AS (SELECT $columns, $aggs FROM sessions $closed GROUP BY $columns $having)\n"
 		  . "SELECT '$view', x FROM ((TABLE answer EXCEPT ALL TABLE $view) UNION ALL (TABLE $view EXCEPT ALL TABLE answer)) x LIMIT 3;\n";
 	}
 	return $node->safe_psql('postgres', $sql);
@@ -96,10 +105,7 @@ for my $round (1 .. $rounds)
 	feed();
 	$node->restart if rand() < 0.1;
 	Faults::arm($node, $point, $action, pass => $pass);
-	for my $view (sort keys %targets)
-	{
-		wait_until("$view has read all", sub { defined try_query($node, "CALL stream_agg.run('$view', '30 s')") });
-	}
+	wait_until('all has been read', sub { defined try_query($node, "CALL stream_agg.run('s', '60 s')") });
 	$fired += Faults::state($node, $point) ne 'armed';
 	Faults::disarm($node);
 	my $differences = differences();
@@ -109,8 +115,13 @@ for my $round (1 .. $rounds)
 }
 cmp_ok($fired, '>', $rounds / 4, "$fired batches failed");
 is($node->safe_psql('postgres', "SELECT sum(late) > 0, max(message) IS NULL FROM stream_agg.views"), 't|t', 'some events were late');
+is($node->safe_psql('postgres', "SELECT string_agg(view::text, ' ' ORDER BY view::text) FROM stream_agg.views WHERE corrections > 0"),
+	'changing corrected refused', 'some of them were corrections');
 $node->safe_psql('postgres', "INSERT INTO l VALUES (" . ++$id . ", 0, '2030-01-01Z', 0, ''); INSERT INTO s SELECT * FROM l WHERE id = $id; CALL stream_agg.run('s', '60 s')");
 is(differences(), '', 'in the end');
-is($node->safe_psql('postgres', 'SELECT DISTINCT groups FROM stream_agg.views'), '1', 'all sessions but the last have closed');
+is($node->safe_psql('postgres', "SELECT DISTINCT groups FROM stream_agg.views WHERE output_mode <> 'complete'"), '1',
+	'all sessions but the last have been forgotten');
+is($node->safe_psql('postgres', 'SELECT groups - (SELECT count(*) FROM whole) FROM stream_agg.views WHERE view = ' . "'whole'::regclass"), '0',
+	'but where none is');
 $node->stop;
 done_testing();
