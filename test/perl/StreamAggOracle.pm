@@ -786,6 +786,8 @@ my @topic_queries = (
 		group => [ 'part', 'window_start', 'window_end' ], window => { call => "hop(ts, '20 seconds', '5 seconds')" } },
 	{ mode => 'append', delay => '10 s', targets => [ 'k', 'window_start', 'window_end', 'count(*) AS n', 'avg(v) AS v' ],
 		group => [ 'k', 'window_start', 'window_end' ], window => { session => 1, call => "session(ts, k * interval '100 ms')" } },
+	{ mode => 'append', delay => '10 s', lateness => '8 s', targets => [ 'part', 'window_start', 'window_end', 'count(*) AS n', 'avg(v) AS v' ],
+		group => [ 'part', 'window_start', 'window_end' ], window => { session => 1, call => "session(ts, k * interval '400 ms')" } },
 	{ mode => 'update', targets => [ 'part', 'k', 'append_id(id) AS ids', 'sum(v / 7.0::float8) AS v' ], group => [ 'part', 'k' ],
 		where => '100 / v <> 3' },
 	{ mode => 'append', targets => [ 'id', 'ts', 'part', '100 / v AS w' ] },
