@@ -396,11 +396,11 @@ fold_block(Part *part)
 		if (windows[i] == NULL)
 			continue;
 		hashes[i] = sa_state_hash(state, row, nulls);
-		sa_state_prefetch_bucket(windows[i], hashes[i]);
+		sa_state_prefetch_bucket(state, windows[i], hashes[i]);
 	}
 	for (int i = 0; i < part->nrows; i++)
 		if (windows[i])
-			sa_state_prefetch_groups(windows[i], hashes[i]);
+			sa_state_prefetch_groups(state, windows[i], hashes[i]);
 	for (int i = 0; i < part->nrows; i++)
 	{
 		Datum	   *row = part->values + i * ncolumns;

@@ -175,7 +175,6 @@ sa_state_create(SaQuery *query, SaOutputMode mode, Oid result, Oid log, Oid spil
 	state->logs[SA_SPILL].relid = spill;
 	state->needs_log = OidIsValid(log);
 	state->run = sa_agg_run_create(cxt);
-	state->held = query->sessions;	/* they are looked for by their times, which are not known of those out of memory */
 	sa_state_reset(state);
 	sa_state_set_query(state, query);
 	state->row_keys = palloc0(sizeof(Datum) * (state->nkeys + 1));
@@ -327,8 +326,8 @@ sa_state_each_window(SaState *state, void (*fn) (SaState *state, SaWindow *windo
 
 /* --- groups --- */
 
-static void *
-cut(SaArena *arena, Size size)
+void *
+sa_state_cut(SaArena *arena, Size size)
 {
 	char	   *result;
 
@@ -349,9 +348,9 @@ cut(SaArena *arena, Size size)
 SaGroup *
 sa_state_make_group(SaState *state, SaArena *arena, Datum *keys, bool *nulls)
 {
-	Size		fixed = state->node_at + (state->sessions ? sizeof(SaSessionNode) : 0);
+	Size		fixed = state->node_at + (state->sessions ? sizeof(SaSessionNode *) : 0);
 	Size		most = fixed + sa_state_key_width(state, keys, nulls) + MAXIMUM_ALIGNOF * state->nkeys;
-	SaGroup    *group = cut(arena, most);
+	SaGroup    *group = sa_state_cut(arena, most);
 	char	   *end;
 
 	memset(group, 0, sizeof(SaGroup));
@@ -394,8 +393,8 @@ grow_buckets(SaWindow *window)
 	window->nbuckets = n;
 }
 
-static void
-add_to_bucket(SaWindow *window, SaGroup *group)
+void
+sa_state_add(SaWindow *window, SaGroup *group)
 {
 	SaGroup   **bucket;
 
@@ -408,14 +407,6 @@ add_to_bucket(SaWindow *window, SaGroup *group)
 }
 
 void
-sa_state_add(SaState *state, SaWindow *window, SaGroup *group)
-{
-	add_to_bucket(window, group);
-	if (state->sessions)
-		sa_session_add(state, group);
-}
-
-void
 sa_state_remove(SaState *state, SaWindow *window, SaGroup *group)
 {
 	SaGroup   **link = &window->buckets[group->hash & (window->nbuckets - 1)];
@@ -425,8 +416,6 @@ sa_state_remove(SaState *state, SaWindow *window, SaGroup *group)
 	*link = group->next;
 	window->ngroups--;
 	window->leaked++;
-	if (state->sessions)
-		sa_session_remove(state, group);
 }
 
 /* Keys and states from the group's entry in a log. */
@@ -445,11 +434,9 @@ load_from_log(SaState *state, SaWindow *window, const SaColdEntry *entry, Datum 
 	return group;
 }
 
-/* Bring the group found by this search back into memory. */
-static SaGroup *
-revive(SaState *state, SaWindow *window, SaColdSearch *search)
+SaGroup *
+sa_state_load(SaState *state, SaWindow *window, const SaColdEntry *entry)
 {
-	const SaColdEntry *entry = &search->found;
 	Datum	   *keys = palloc(sizeof(Datum) * (state->nkeys + 1));
 	bool	   *nulls = palloc(sizeof(bool) * (state->nkeys + 1));
 	SaGroup    *group = NULL;
@@ -462,24 +449,20 @@ revive(SaState *state, SaWindow *window, SaColdSearch *search)
 	group->place = entry->place;
 	group->result_tid = entry->row;
 	group->row_unread = window->rows_unread && !ItemPointerIsValid(&entry->row);
-	sa_cold_remove(search);
-	sa_state_add(state, window, group);
+	sa_state_add(window, group);
 	pfree(keys);
 	pfree(nulls);
 	return group;
 }
 
-void
-sa_state_revive_all(SaState *state, SaWindow *window, void *arg)
+/* Bring the group found by this search back into memory. */
+static SaGroup *
+revive(SaState *state, SaWindow *window, SaColdSearch *search)
 {
-	SaColdSearch search;
+	SaGroup    *group = sa_state_load(state, window, &search->found);
 
-	if (window->cold == NULL || sa_cold_count(window->cold) == 0)
-		return;
-	sa_cold_walk(&search, window->cold);
-	while (sa_cold_next_of_all(&search))
-		(void) revive(state, window, &search);
-	sa_session_forget_ends(state);	/* which may have been found without them */
+	sa_cold_remove(search);
+	return group;
 }
 
 static SaGroup *
@@ -505,13 +488,17 @@ sa_state_create_group(SaState *state, SaWindow *window, uint32 hash, Datum *keys
 
 	sa_state_start_states(state, window->hot, group);
 	group->hash = hash;
-	sa_state_add(state, window, group);
+	if (state->sessions)
+		sa_session_add(state, group, hash);
+	sa_state_add(window, group);
 	return group;
 }
 
 SaGroup *
 sa_state_look_up(SaState *state, SaWindow *window, uint32 hash, const Datum *keys, const bool *nulls)
 {
+	if (state->sessions)
+		return sa_session_look_up(state, window, hash, keys, nulls);
 	for (SaGroup *group = window->buckets[hash & (window->nbuckets - 1)]; group; group = group->next)
 		if (group->hash == hash && sa_state_equal_keys(state, group, keys, nulls))
 			return group;
@@ -568,17 +555,19 @@ sa_state_touch(SaState *state, SaWindow *window, SaGroup *group, bool fresh, boo
 	entry = &state->touched[state->ntouched++];
 	entry->group = group;
 	entry->window = window;
-	entry->hash = group->hash;
 	entry->fresh = fresh;
 	entry->changed = changed;
 	entry->unsaved = group->unsaved;
 	entry->place = group->place;
 	entry->result_tid = group->result_tid;
 	entry->undo = NULL;
+	entry->session = NULL;
 	group->touched = true;
 	window->dirty = true;
 	if (!changed)
 		return;
+	if (state->sessions && !fresh)
+		entry->session = sa_session_save(state, group);
 	if (group->unsaved && !fresh)
 		entry->undo = save_states(state, window, group);
 	group->unsaved = true;
@@ -631,9 +620,12 @@ sa_state_hash(SaState *state, const Datum *row, const bool *nulls)
 }
 
 void
-sa_state_prefetch_bucket(SaWindow *window, uint32 hash)
+sa_state_prefetch_bucket(const SaState *state, const SaWindow *window, uint32 hash)
 {
-	__builtin_prefetch(&window->buckets[hash & (window->nbuckets - 1)]);
+	if (state->sessions)
+		sa_session_prefetch_root(state, hash);
+	else
+		__builtin_prefetch(&window->buckets[hash & (window->nbuckets - 1)]);
 }
 
 /* Two lines of the cache hold most groups. */
@@ -645,10 +637,16 @@ sa_state_prefetch_group(const SaGroup *group)
 }
 
 void
-sa_state_prefetch_groups(SaWindow *window, uint32 hash)
+sa_state_prefetch_groups(const SaState *state, const SaWindow *window, uint32 hash)
 {
-	SaGroup    *group = window->buckets[hash & (window->nbuckets - 1)];
+	const SaGroup *group;
 
+	if (state->sessions)
+	{
+		sa_session_prefetch_node(state, hash);
+		return;
+	}
+	group = window->buckets[hash & (window->nbuckets - 1)];
 	if (group)
 		sa_state_prefetch_group(group);
 }
@@ -826,9 +824,8 @@ emit_piece(SaWindow *window, Piece *piece)
 }
 
 static void
-emit_entry(SaState *state, SaWindow *window, SaLogReader *reader, const SaColdEntry *entry, void *arg)
+read_to_piece(SaState *state, SaWindow *window, SaLogReader *reader, const SaColdEntry *entry, Piece *piece)
 {
-	Piece	   *piece = arg;
 	SaGroup    *group = sa_state_make_group(state, &piece->arena, state->row_keys, state->row_nulls);
 
 	group->hash = entry->hash;
@@ -837,7 +834,21 @@ emit_entry(SaState *state, SaWindow *window, SaLogReader *reader, const SaColdEn
 	sa_state_start_states(state, piece->cxt, group);
 	sa_state_log_states(state, reader, piece->cxt, group);
 	add_to_piece(piece, window, group);
-	if (MemoryContextMemAllocated(piece->cxt, false) < PIECE_BYTES)
+}
+
+static bool
+is_full(const Piece *piece)
+{
+	return MemoryContextMemAllocated(piece->cxt, false) >= PIECE_BYTES;
+}
+
+static void
+emit_entry(SaState *state, SaWindow *window, SaLogReader *reader, const SaColdEntry *entry, void *arg)
+{
+	Piece	   *piece = arg;
+
+	read_to_piece(state, window, reader, entry, piece);
+	if (!is_full(piece))
 		return;
 	emit_piece(window, piece);
 	begin_piece(piece);
@@ -857,10 +868,81 @@ sa_state_emit(SaState *state, SaWindow *window, bool keep, SaGroupsCallback fn, 
 	piece.nhot = piece.n;
 	if (window->cold)
 		sa_state_log_each_cold(state, window, emit_entry, &piece);
-	if (piece.total != sa_state_window_size(window))
+	if (piece.total != sa_state_window_size(state, window))
 		sa_state_lost(state->logs[SA_LOG].relid);
 	emit_piece(window, &piece);
 	MemoryContextDelete(piece.cxt);
+}
+
+static int
+compare_node_place(const void *a, const void *b)
+{
+	const SaSessionNode *x = *(SaSessionNode *const *) a;
+	const SaSessionNode *y = *(SaSessionNode *const *) b;
+	int			order = (x->place.index & SA_IN_SPILL) - (y->place.index & SA_IN_SPILL);
+
+	if (order == 0)
+		order = ItemPointerCompare(unconstify(ItemPointerData *, &x->place.chunk), unconstify(ItemPointerData *, &y->place.chunk));
+	return order != 0 ? order : x->place.index - y->place.index;
+}
+
+/* From its place in the log. */
+static void
+read_session(SaState *state, SaWindow *window, const SaSessionNode *session, Piece *piece)
+{
+	SaColdEntry entry = sa_session_entry(session);
+	SaLogReader reader;
+	MemoryContext old = MemoryContextSwitchTo(piece->cxt);
+	TupleTableSlot *slot = sa_state_log_seek(state, &reader, entry.place);
+
+	sa_state_log_keys(state, &reader, state->row_keys, state->row_nulls);
+	read_to_piece(state, window, &reader, &entry, piece);
+	ExecDropSingleTupleTableSlot(slot);
+	MemoryContextSwitchTo(old);
+}
+
+/* cold: the sessions of the groups that are not in memory. */
+static void
+emit_sessions(Piece *piece, SaSessionNode **cold)
+{
+	piece->fn(piece->groups, piece->n, piece->arg);
+	for (int i = piece->nhot; piece->keep && i < piece->n; i++)
+		cold[i - piece->nhot]->row = piece->groups[i].group->result_tid;
+}
+
+void
+sa_state_emit_sessions(SaState *state, SaWindow *window, SaSessionNode **sessions, int64 n, bool keep,
+					   SaGroupsCallback fn, void *arg)
+{
+	Piece		piece = {.fn = fn, .arg = arg, .keep = keep};
+	SaSessionNode **cold = MemoryContextAllocHuge(CurrentMemoryContext, sizeof(SaSessionNode *) * (n + 1));
+	int64		ncold = 0;
+	int64		done = 0;
+
+	piece.cxt = AllocSetContextCreate(CurrentMemoryContext, "stream_agg piece", ALLOCSET_DEFAULT_SIZES);
+	begin_piece(&piece);
+	for (int64 i = 0; i < n; i++)
+	{
+		if (sessions[i]->group)
+			add_to_piece(&piece, window, sessions[i]->group);
+		else
+			cold[ncold++] = sessions[i];
+	}
+	piece.nhot = piece.n;
+	qsort(cold, ncold, sizeof(SaSessionNode *), compare_node_place);
+	for (int64 i = 0; i < ncold; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		read_session(state, window, cold[i], &piece);
+		if (!is_full(&piece))
+			continue;
+		emit_sessions(&piece, cold + done);
+		done = i + 1;
+		begin_piece(&piece);
+	}
+	emit_sessions(&piece, cold + done);
+	MemoryContextDelete(piece.cxt);
+	pfree(cold);
 }
 
 void
@@ -939,14 +1021,20 @@ put_out(SaState *state, SaWindow *window, bool (*leaves) (SaState *state, SaGrou
 				link = &group->next;
 				continue;
 			}
-			entries[n++] = (SaColdEntry) {.hash = group->hash, .place = group->place, .row = group->result_tid};
+			if (state->sessions)
+				sa_session_let_go(state, group);
+			else
+				entries[n] = (SaColdEntry) {.hash = group->hash, .place = group->place, .row = group->result_tid};
+			n++;
 			*link = group->next;
 		}
 	}
-	if (n > 0 && window->cold == NULL)
-		window->cold = sa_cold_create(window->cxt, state->needs_log, state->keeps_rows);
-	if (n > 0)
+	if (n > 0 && !state->sessions)
+	{
+		if (window->cold == NULL)
+			window->cold = sa_cold_create(window->cxt, state->needs_log, state->keeps_rows);
 		sa_cold_add(window->cold, entries, n);
+	}
 	pfree(entries);
 	window->ngroups -= n;
 	window->leaked += n;
@@ -963,7 +1051,6 @@ move_groups(SaState *state, SaWindow *window)
 
 	window->hot = AllocSetContextCreate(window->cxt, "stream_agg groups", ALLOCSET_SMALL_SIZES);
 	sa_state_start_groups(window, FIRST_BUCKETS);
-	state->index = sa_session_forget(state->index);
 	for (uint32 i = 0; i < nbuckets; i++)
 		for (SaGroup *group = buckets[i]; group; group = group->next)
 		{
@@ -977,7 +1064,9 @@ move_groups(SaState *state, SaWindow *window)
 			copy->row_unread = group->row_unread;
 			copy->unsaved = group->unsaved;
 			restore_states(state, window, copy, sa_group_states(group));
-			sa_state_add(state, window, copy);
+			if (state->sessions)
+				sa_session_move(state, group, copy);
+			sa_state_add(window, copy);
 		}
 	MemoryContextDelete(old);
 }
@@ -1028,20 +1117,6 @@ abort_window(SaState *state, SaWindow *window, void *arg)
 		move_groups(state, window);
 }
 
-/* It was a session before, perhaps another one: in its bucket, but in no index that has it as it is now. */
-static void
-undo_session(SaState *state, SaTouched *entry)
-{
-	SaGroup    *group = entry->group;
-
-	if (!group->gone)
-		sa_state_remove(state, entry->window, group);
-	group->gone = entry->fresh;
-	group->hash = entry->hash;
-	if (!entry->fresh)
-		add_to_bucket(entry->window, group);
-}
-
 static void
 undo(SaState *state, SaTouched *entry)
 {
@@ -1051,11 +1126,11 @@ undo(SaState *state, SaTouched *entry)
 	group->result_tid = entry->result_tid;
 	group->unsaved = entry->unsaved;
 	group->touched = entry->changed && !entry->fresh && entry->undo == NULL;
-	if (state->sessions)
-		undo_session(state, entry);
+	if (entry->session || (state->sessions && entry->fresh))
+		sa_session_undo(state, entry);
 	else if (entry->fresh)
 		sa_state_remove(state, entry->window, group);
-	else if (entry->undo)
+	if (entry->undo)
 	{
 		restore_states(state, entry->window, group, entry->undo);
 		entry->window->leaked++;
@@ -1073,9 +1148,9 @@ sa_state_abort(SaState *state)
 		return;
 	}
 	sa_state_log_undo_moves(state);
+	sa_session_abort(state);
 	for (int i = 0; i < state->ntouched; i++)
 		undo(state, &state->touched[i]);
-	sa_session_abort(state);
 	end_batch(state);
 	sa_state_each_window(state, abort_window, NULL);
 }
@@ -1110,9 +1185,9 @@ is_old(SaState *state, SaGroup *group)
 }
 
 int64
-sa_state_window_size(const SaWindow *window)
+sa_state_window_size(const SaState *state, const SaWindow *window)
 {
-	return window->ngroups + (window->cold ? sa_cold_count(window->cold) : 0);
+	return state->sessions ? sa_session_count(state) : window->ngroups + (window->cold ? sa_cold_count(window->cold) : 0);
 }
 
 int64
@@ -1181,7 +1256,11 @@ sa_state_make_room(SaState *state)
 
 	Assert(state->ntouched == 0);
 	if (state->sessions)
+	{
 		sa_state_each_window(state, leave_gone_behind, NULL);
+		sa_session_compact(state);
+		excess = sa_state_excess(state);
+	}
 	if (excess == 0)
 		return;
 	sa_state_drop_hops(state);
@@ -1218,7 +1297,7 @@ sa_state_size(SaState *state, SaStateSize *size)
 
 			if (window->forgotten)
 				continue;
-			groups = sa_state_window_size(window);
+			groups = sa_state_window_size(state, window);
 			size->groups += groups;
 			size->windows += state->sessions ? groups : 1;
 			size->largest = Max(size->largest, state->sessions ? Min(groups, 1) : groups);

@@ -34,13 +34,13 @@ typedef struct SaTouched
 {
 	SaGroup    *group;
 	SaWindow   *window;
-	uint32		hash;
 	bool		fresh;			/* the group is new in this batch */
 	bool		changed;		/* else it is only saved */
 	bool		unsaved;
 	SaPlace		place;
 	ItemPointerData result_tid;
 	SaTrans    *undo;			/* unsaved: a copy of its states as committed */
+	struct SaSessionNode *session;	/* of a session that is not fresh: a copy of its node as committed */
 } SaTouched;
 
 typedef struct SaStateSize
@@ -74,8 +74,8 @@ extern SaGroup *sa_state_group(SaState *state, SaWindow *window, uint32 hash, co
 
 /* Hash of a row's keys; and hints that its group will be needed soon, the second some time later. */
 extern uint32 sa_state_hash(SaState *state, const Datum *row, const bool *nulls);
-extern void sa_state_prefetch_bucket(SaWindow *window, uint32 hash);
-extern void sa_state_prefetch_groups(SaWindow *window, uint32 hash);
+extern void sa_state_prefetch_bucket(const SaState *state, const SaWindow *window, uint32 hash);
+extern void sa_state_prefetch_groups(const SaState *state, const SaWindow *window, uint32 hash);
 extern void sa_state_prefetch_group(const SaGroup *group);
 
 /* Fold a row into a group. */

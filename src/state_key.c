@@ -89,22 +89,12 @@ hash_key(SaKeyInfo *info, Datum value)
 }
 
 uint32
-sa_state_hash_own_keys(SaState *state, const Datum *keys, const bool *nulls)
+sa_state_hash_keys(SaState *state, const Datum *keys, const bool *nulls)
 {
 	uint32		hash = 0x9e3779b9;
 
 	for (int i = 0; i < state->nown; i++)
 		hash = hash_combine(hash, nulls[i] ? 0 : hash_key(&state->keys[i], keys[i]));
-	return hash;
-}
-
-uint32
-sa_state_hash_keys(SaState *state, const Datum *keys, const bool *nulls)
-{
-	uint32		hash = sa_state_hash_own_keys(state, keys, nulls);
-
-	if (state->sessions)
-		hash = hash_combine(hash, hash_key(&state->keys[state->nown], keys[state->nown]));
 	return hash;
 }
 

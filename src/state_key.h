@@ -19,9 +19,8 @@ typedef struct SaKeyInfo SaKeyInfo;
 /* What it takes to compare the keys of a query, in its context. */
 extern SaKeyInfo *sa_state_key_create(const SaQuery *query);
 
-/* NULLs are equal to each other, as in GROUP BY.  Of a session, the start counts and the end does not, or neither. */
+/* NULLs are equal to each other, as in GROUP BY.  Of a session, start and end do not count in a hash, or in neither. */
 extern uint32 sa_state_hash_keys(SaState *state, const Datum *keys, const bool *nulls);
-extern uint32 sa_state_hash_own_keys(SaState *state, const Datum *keys, const bool *nulls);
 extern bool sa_state_equal_own_keys(SaState *state, const SaGroup *group, const Datum *keys, const bool *nulls);
 extern bool sa_state_equal_keys(SaState *state, const SaGroup *group, const Datum *keys, const bool *nulls);
 

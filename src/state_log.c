@@ -34,6 +34,7 @@
 #include "state_key.h"
 #include "state_row.h"
 #include "state_recover.h"
+#include "state_session.h"
 
 #define CHUNK_BYTES 7900		/* what fits a page with its headers */
 #define COMPACT_FACTOR 4		/* entries per group that a window's chunks may hold */
@@ -149,21 +150,24 @@ sa_state_log_add_chunk(SaWindow *window, int log, ItemPointer tid, int entries)
 }
 
 static bool
-same_place(SaPlace a, SaPlace b)
-{
-	return a.index == b.index && ItemPointerEquals(&a.chunk, &b.chunk);
-}
-
-static bool
 find_cold_at(SaColdSearch *search, SaWindow *window, uint32 hash, SaPlace place)
 {
 	if (window->cold == NULL)
 		return false;
 	sa_cold_search(search, window->cold, hash);
 	while (sa_cold_next(search))
-		if (same_place(search->found.place, place))
+		if (sa_same_place(search->found.place, place))
 			return true;
 	return false;
+}
+
+/* The session whose newest entry is at this place, which has the keys in the scratch arrays. */
+static bool
+find_session(SaState *state, uint32 hash, SaPlace place, SaHolder *holder)
+{
+	holder->session = sa_session_at(state, hash, DatumGetInt64(state->row_keys[state->nown]), place);
+	holder->group = holder->session ? holder->session->group : NULL;
+	return holder->session != NULL;
 }
 
 /* The group whose newest entry is at this place.  False: the entry is nobody's any more. */
@@ -172,8 +176,9 @@ find_holder(SaWindow *window, uint32 hash, SaPlace place, SaHolder *holder)
 {
 	SaGroup    *group;
 
+	holder->session = NULL;
 	for (group = window->buckets[hash & (window->nbuckets - 1)]; group; group = group->next)
-		if (group->hash == hash && !group->unsaved && same_place(group->place, place))
+		if (group->hash == hash && !group->unsaved && sa_same_place(group->place, place))
 			break;
 	holder->group = group;
 	return group || find_cold_at(&holder->cold, window, hash, place);
@@ -182,13 +187,15 @@ find_holder(SaWindow *window, uint32 hash, SaPlace place, SaHolder *holder)
 static void
 put_place(SaHolder *holder, SaPlace place)
 {
-	if (holder->group == NULL)
-		sa_cold_move(&holder->cold, place);
-	else
+	if (holder->group)
 	{
 		holder->group->place = place;
 		holder->group->unsaved = false;
 	}
+	else if (holder->session)
+		holder->session->place = place;
+	else
+		sa_cold_move(&holder->cold, place);
 }
 
 /* Calls fn for each entry of these chunks, with its keys' hash. */
@@ -446,8 +453,13 @@ sa_state_log_undo_moves(SaState *state)
 	{
 		SaMove	   *move = &state->moves[i];
 
-		if (ItemPointerIsValid(&move->to.chunk) && find_holder(move->window, move->hash, move->to, &holder))
-			put_place(&holder, move->from);
+		if (!ItemPointerIsValid(&move->to.chunk))
+			continue;
+		if (move->session)
+			holder = (SaHolder) {.session = move->session, .group = move->session->group};
+		else if (!find_holder(move->window, move->hash, move->to, &holder))
+			continue;
+		put_place(&holder, move->from);
 	}
 }
 
@@ -459,9 +471,10 @@ copy_live_entry(SaState *state, SaWindow *window, SaLogReader *reader, uint32 ha
 	SaHolder	holder;
 	int			before;
 
-	if (!find_holder(window, hash, reader->place, &holder))
+	if (state->sessions ? !find_session(state, hash, reader->place, &holder) : !find_holder(window, hash, reader->place, &holder))
 		return;
 	holder.move = note_move(state, window, hash, reader->place);
+	state->moves[holder.move].session = holder.session;
 	write_for(state, writer, window);
 	before = writer->chunk.len;
 	appendBinaryStringInfo(&writer->chunk, reader->in.data + reader->begin, reader->next - reader->begin);
@@ -489,7 +502,7 @@ compact_window(SaState *state, SaWindow *window, void *arg)
 	int			fresh = chunks->n - chunks->committed;
 
 	if (window->forgotten || !window->dirty || chunks->n < COMPACT_MIN_CHUNKS ||
-		chunks->entries < COMPACT_FACTOR * sa_state_window_size(window))
+		chunks->entries < COMPACT_FACTOR * sa_state_window_size(state, window))
 		return;
 	SA_FAULT("compact", state->result);
 	retire_chunks(state, writer, window, writer->log,
@@ -514,7 +527,7 @@ take_unsaved(SaState *state, SaWindow *window, void *arg)
 		return;
 	for (uint32 i = 0; i < window->nbuckets; i++)
 		for (SaGroup *group = window->buckets[i]; group; group = group->next)
-			if (group->unsaved && !group->touched)
+			if (group->unsaved && !group->touched && !group->gone)
 				sa_state_touch(state, window, group, false, false);
 }
 

@@ -51,6 +51,7 @@ typedef struct SaMove
 	uint32		hash;
 	SaPlace		from;
 	SaPlace		to;				/* invalid: not yet */
+	struct SaSessionNode *session;	/* that has it; NULL: a group of another kind */
 } SaMove;
 
 /* Who has this place: a group in memory, or an entry of those that are not. */
@@ -58,6 +59,7 @@ typedef struct SaHolder
 {
 	SaGroup    *group;			/* NULL: the entry found by `cold` */
 	SaColdSearch cold;
+	struct SaSessionNode *session;	/* whose group it is, or that has the place itself; NULL: no session */
 	int64		move;			/* of the moves; -1: none */
 } SaHolder;
 
@@ -87,6 +89,12 @@ extern void sa_state_log_add_chunk(SaWindow *window, int log, ItemPointer tid, i
 /* Calls fn for each entry of the window's chunks that is the newest of a group out of memory. */
 typedef void (*SaEntryCallback) (SaState *state, SaWindow *window, SaLogReader *reader, const SaColdEntry *entry, void *arg);
 extern void sa_state_log_each_cold(SaState *state, SaWindow *window, SaEntryCallback fn, void *arg);
+
+static inline bool
+sa_same_place(SaPlace a, SaPlace b)
+{
+	return a.index == b.index && ItemPointerEquals(&a.chunk, &b.chunk);
+}
 
 extern void sa_state_log_commit(SaWindow *window);
 extern void sa_state_log_abort(SaWindow *window);

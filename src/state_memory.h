@@ -49,7 +49,6 @@ struct SaWindow
 	SaChunks	chunks[SA_NLOGS];
 };
 
-typedef struct SaSessions SaSessions;
 struct SaState
 {
 	MemoryContext cxt;
@@ -73,10 +72,10 @@ struct SaState
 	bool		unlogged;		/* as committed */
 	bool		unlogging;		/* in this batch */
 	bool		sessions;		/* their starts and ends are the last two keys, in microseconds */
-	SaSessions *index;			/* of them, in windows_cxt; NULL: none yet */
+	struct SaSessions *index;			/* of them, in windows_cxt; NULL: none yet */
 	int			nkeys;
 	int			nown;			/* the first so many: without starts and ends */
-	Size		node_at;		/* where a group has its place in the index */
+	Size		node_at;		/* where a group says which node of the index is its */
 	struct SaKeyInfo *keys;
 	SaCodec    *codecs;			/* of the keys */
 	int			naggs;
@@ -105,6 +104,7 @@ struct SaState
 #define sa_group_keys(state, group) ((Datum *) (sa_group_states(group) + (state)->naggs))
 #define sa_group_nulls(state, group) ((bool *) (sa_group_keys(state, group) + (state)->nkeys))
 
+extern void *sa_state_cut(SaArena *arena, Size size);
 extern void sa_state_start_groups(SaWindow *window, uint32 nbuckets);	/* none yet, in `hot`; nbuckets is a power of two */
 extern void sa_state_start_states(SaState *state, MemoryContext cxt, SaGroup *group);
 extern void sa_state_each_window(SaState *state, void (*fn) (SaState *state, SaWindow *window, void *arg), void *arg);
@@ -114,17 +114,17 @@ extern void sa_state_commit_window(SaState *state, SaWindow *window, void *arg);
 /* The group with these keys, or NULL; and one which comes into being where it is not there; its states are started. */
 extern SaGroup *sa_state_look_up(SaState *state, SaWindow *window, uint32 hash, const Datum *keys, const bool *nulls);
 extern SaGroup *sa_state_find(SaState *state, SaWindow *window, uint32 hash, Datum *keys, bool *nulls, bool *found);
-extern void sa_state_add(SaState *state, SaWindow *window, SaGroup *group);
+extern void sa_state_add(SaWindow *window, SaGroup *group); /* to its bucket */
 extern void sa_state_remove(SaState *state, SaWindow *window, SaGroup *group);
 extern SaGroup *sa_state_make_group(SaState *state, SaArena *arena, Datum *keys, bool *nulls);
 extern SaGroup *sa_state_create_group(SaState *state, SaWindow *window, uint32 hash, Datum *keys, bool *nulls);
 extern void sa_state_touch(SaState *state, SaWindow *window, SaGroup *group, bool fresh, bool changed);
-extern void sa_state_revive_all(SaState *state, SaWindow *window, void *arg);	/* that are cold */
+extern SaGroup *sa_state_load(SaState *state, SaWindow *window, const SaColdEntry *entry);	/* back into memory */
 
 extern int64 sa_state_limit(void);	/* stream_agg.state_memory in bytes */
 extern int64 sa_state_excess(SaState *state);	/* bytes to be freed, 0 below the limit */
 extern SaWindow **sa_state_hot_windows(SaState *state, int *count);	/* the coldest first */
 extern int64 sa_state_hot_bytes(const SaWindow *window);
-extern int64 sa_state_window_size(const SaWindow *window);	/* groups */
+extern int64 sa_state_window_size(const SaState *state, const SaWindow *window);	/* groups */
 
 #endif							/* SA_STATE_MEMORY_H */

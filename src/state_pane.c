@@ -207,7 +207,7 @@ merge_pane(Merge *merge, SaWindow *table, SaWindow *pane, bool before)
 	merge_hot(merge, table, pane, before);
 	if (pane->cold && !merge->full)
 		sa_state_log_each_cold(merge->state, pane, merge_entry, &cold);
-	if (!merge->full && merge->met != sa_state_window_size(pane))
+	if (!merge->full && merge->met != sa_state_window_size(merge->state, pane))
 		sa_state_lost(merge->state->logs[SA_LOG].relid);
 }
 

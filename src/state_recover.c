@@ -41,14 +41,16 @@
 
 /* --- logs --- */
 
-/* One entry of a log: a newer one takes the place of an older one. */
+/* One entry of a log: a newer one takes the place of an older one.  Sessions that ended before floor have been closed. */
 static void
-recover_entry(SaState *state, SaWindow *window, SaLogReader *reader, uint32 hash)
+recover_entry(SaState *state, SaWindow *window, SaLogReader *reader, uint32 hash, TimestampTz floor)
 {
 	SaGroup    *group;
 	bool		found;
 
 	sa_state_log_keys(state, reader, state->row_keys, state->row_nulls);
+	if (state->sessions && sa_watermark_closes_session(DatumGetInt64(state->row_keys[state->nown + 1]), floor))
+		return;
 	if (state->sessions)
 		group = sa_session_recover(state, window, hash, state->row_keys, state->row_nulls);
 	else
@@ -68,13 +70,13 @@ hash_chunk(SaState *state, SaWindow *window, SaLogReader reader, uint32 **hashes
 	{
 		sa_state_log_keys(state, &reader, state->row_keys, state->row_nulls);
 		(*hashes)[n] = sa_state_hash_keys(state, state->row_keys, state->row_nulls);
-		sa_state_prefetch_bucket(window, (*hashes)[n++]);
+		sa_state_prefetch_bucket(state, window, (*hashes)[n++]);
 	}
 	return n;
 }
 
 static void
-recover_chunk(SaState *state, int log, TupleTableSlot *slot)
+recover_chunk(SaState *state, int log, TupleTableSlot *slot, TimestampTz floor)
 {
 	SaLogReader reader;
 	SaWindow   *window;
@@ -85,9 +87,9 @@ recover_chunk(SaState *state, int log, TupleTableSlot *slot)
 	window = sa_state_window(state, reader.start, reader.end);
 	n = hash_chunk(state, window, reader, &hashes);
 	for (int i = 0; i < n; i++)
-		sa_state_prefetch_groups(window, hashes[i]);
+		sa_state_prefetch_groups(state, window, hashes[i]);
 	for (int i = 0; sa_state_log_next(&reader); i++)
-		recover_entry(state, window, &reader, hashes[i]);
+		recover_entry(state, window, &reader, hashes[i], floor);
 	sa_state_log_add_chunk(window, log, &slot->tts_tid, n);
 }
 
@@ -133,7 +135,7 @@ list_chunks(Relation rel, TupleTableSlot *slot, int *count)
 }
 
 static void
-recover_log(SaState *state, int log)
+recover_log(SaState *state, int log, TimestampTz floor)
 {
 	Relation	rel = table_open(state->logs[log].relid, AccessShareLock);
 	TupleTableSlot *slot = table_slot_create(rel, NULL);
@@ -148,7 +150,7 @@ recover_log(SaState *state, int log)
 		CHECK_FOR_INTERRUPTS();
 		if (!table_tuple_fetch_row_version(rel, &chunks[i].tid, GetActiveSnapshot(), slot))
 			sa_state_lost(state->logs[log].relid);
-		recover_chunk(state, log, slot);
+		recover_chunk(state, log, slot, floor);
 		MemoryContextSwitchTo(old);
 		MemoryContextReset(scratch);
 		sa_state_make_room(state);
@@ -210,7 +212,7 @@ recover_rows(ResultRows *rows)
 	MemoryContext old = MemoryContextSwitchTo(rows->cxt);
 
 	for (int i = 0; i < rows->n; i++)
-		sa_state_prefetch_groups(rows->windows[i], rows->hashes[i]);
+		sa_state_prefetch_groups(rows->state, rows->windows[i], rows->hashes[i]);
 	for (int i = 0; i < rows->n; i++)
 		recover_row(rows->state, rows->windows[i], rows->hashes[i], rows->values[i], rows->nulls[i]);
 	rows->n = 0;
@@ -245,7 +247,7 @@ take_result_row(TupleTableSlot *slot, DestReceiver *self)
 			datumCopy(slot->tts_values[j], TupleDescAttr(desc, j)->attbyval, TupleDescAttr(desc, j)->attlen);
 	rows->windows[i] = window_of(rows->state, rows->values[i]);
 	rows->hashes[i] = sa_state_hash_keys(rows->state, rows->values[i] + column, rows->nulls[i] + column);
-	sa_state_prefetch_bucket(rows->windows[i], rows->hashes[i]);
+	sa_state_prefetch_bucket(rows->state, rows->windows[i], rows->hashes[i]);
 	MemoryContextSwitchTo(old);
 	rows->total++;
 	if (rows->n == BLOCK_ROWS)
@@ -400,6 +402,8 @@ check_recovered(SaState *state, SaWindow *window, void *floor)
 			if ((needs_row && !ItemPointerIsValid(&group->result_tid)) ||
 				(state->needs_log && !group->unsaved && !ItemPointerIsValid(&group->place.chunk)))
 				sa_state_lost(state->result);
+	if (needs_row && !sa_session_have_rows(state))
+		sa_state_lost(state->result);
 	if (window->cold == NULL || !needs_row)
 		return;
 	sa_cold_walk(&search, window->cold);
@@ -445,9 +449,7 @@ recover(SaState *state, TimestampTz floor, int nlogs)
 	note_files(state);
 	if (state->needs_log)
 		for (int i = 0; i < nlogs; i++)
-			recover_log(state, i);
-	if (state->sessions)
-		sa_state_each_window(state, sa_session_drop_closed, &floor);
+			recover_log(state, i, floor);
 	if (state->keeps_rows && !sa_state_leave_rows(state))
 	{
 		recover_result(state, floor);
@@ -469,8 +471,6 @@ sa_state_begin(SaState *state, TimestampTz floor, bool unlogged)
 	}
 	if (!valid)
 		recover(state, floor, 1);
-	else if (state->sessions)
-		sa_state_each_window(state, sa_state_revive_all, NULL);
 	state->unlogging = unlogged && state->needs_log;
 	state->closed = state->closing = floor;
 	state->batch++;
@@ -560,7 +560,7 @@ begin_rebuild(SaState *state)
 	empty_spill(state);
 	state->unlogged = state->unlogging = true;
 	state->rebuilding = true;
-	recover_log(state, SA_LOG);
+	recover_log(state, SA_LOG, DT_NOBEGIN);
 	sa_state_each_window(state, sa_state_commit_window, NULL);
 }
 

@@ -3,17 +3,22 @@
  *		Sessions: groups whose windows grow, and become one when they meet.
  *
  * All sessions of a view are groups of one window without end.  Their own starts and ends are two more keys, of which the
- * start is part of the hash, so that the many sessions that a key may have are in many buckets.  An index has the sessions
- * of each key in the order of their starts: a hash table by the other keys, each entry of which is a tree (a treap, whose
- * priorities are the groups' hashes), mostly of one.
+ * start is part of the group's hash, so that the many sessions that a key may have are in many buckets.  An index has a
+ * node for each of them, by its key and start: a hash table by the hash of the keys, each entry of which is a tree (a
+ * treap, whose priorities are the groups' hashes), mostly of one.  And a heap has the nodes by their ends.
  *
  * Invariant: sessions of one key neither overlap nor touch each other.  Those that an event makes meet become the
  * earliest of them, and the others are gone: their rows are deleted, and a log need not say so, since an entry there
- * takes the place of all older ones that it touches, and of those that have ended before the floor.  Between batches, all
- * are in memory; but for what a failed batch has touched, which the next one begins by reading back.
+ * takes the place of all older ones that it touches, and of those that have been forgotten.
+ *
+ * A session that is out of memory is its node alone, which has the places to read it from.  Whether its keys are those of
+ * an event that it touches, only what is there can tell: it is read back to be compared.
  *
  * A session closes when the watermark is behind its end.  Where it then stays for the allowed lateness, late events may
  * make it grow, and open again; in append mode those that are closed, and no others, have their rows after every batch.
+ *
+ * Nodes of forgotten sessions are used again.  Those of sessions that are part of others stay where they are, for the heap may
+ * have them; where many have gone, the others move together.
  */
 #include "postgres.h"
 
@@ -25,12 +30,15 @@
 #include "watermark.h"
 
 #define FIRST_ROOTS 64
-#define FIRST_ENDS 1024
+#define FIRST_ENDS 64
+#define FIRST_NODES 4096		/* bytes */
+#define MIN_GONE 1000			/* nodes that are worth moving the others */
+#define FEW 16					/* sessions that are passed by rather than read back */
 
 typedef struct SaSessionEnd
 {
 	int64		end;			/* it may be later by now */
-	SaGroup    *group;
+	SaSessionNode *node;
 } SaSessionEnd;
 
 /* Sessions by their ends: a heap, the first is the earliest. */
@@ -41,17 +49,27 @@ typedef struct SaEnds
 	int64		max;
 } SaEnds;
 
-struct SaSessions
+/* A list of sessions, in undo_cxt. */
+typedef struct SaNodes
 {
-	SaGroup   **roots;			/* by hash of the keys */
+	SaSessionNode **list;
+	int64		n;
+	int64		max;
+} SaNodes;
+
+typedef struct SaSessions
+{
+	SaArena		nodes;			/* in a context of their own */
+	SaSessionNode *free;		/* the next one is on the left */
+	int64		gone;			/* nodes of no session, free or not */
+	SaSessionNode **roots;		/* by hash of the keys */
 	uint32		nroots;			/* a power of two */
 	int64		count;
 	SaEnds		all;
 	SaEnds		awaited;		/* that are not closed; not asked for: none */
-	SaGroup   **emitted;		/* by this batch, which has not changed them; in undo_cxt */
-	int64		nemitted;
-	int64		maxemitted;
-};
+	SaNodes		ended;			/* those that this batch forgets */
+	SaNodes		emitted;		/* by this batch, which has not changed them, and before it they had no rows */
+} SaSessions;
 
 /* --- the index --- */
 
@@ -60,57 +78,56 @@ typedef struct Bound
 {
 	uint32		hash;
 	int64		start;
-	const SaGroup *group;		/* NULL: behind all that start then */
+	const SaSessionNode *node;	/* NULL: behind all that start then */
 } Bound;
 
-static inline SaSessionNode *
-node_of(SaState *state, SaGroup *group)
+static inline uint32
+priority(const SaSessionNode *node)
 {
-	return (SaSessionNode *) ((char *) group + state->node_at);
+	return sa_session_hash(node->own_hash, node->start);
 }
 
 static bool
-is_before(SaState *state, SaGroup *group, const Bound *bound)
+is_before(const SaSessionNode *node, const Bound *bound)
 {
-	uint32		hash = node_of(state, group)->own_hash;
-
-	if (hash != bound->hash)
-		return hash < bound->hash;
-	if (sa_session_start(state, group) != bound->start)
-		return sa_session_start(state, group) < bound->start;
-	return bound->group == NULL || group < bound->group;
+	if (node->own_hash != bound->hash)
+		return node->own_hash < bound->hash;
+	if (node->start != bound->start)
+		return node->start < bound->start;
+	return bound->node == NULL || node < bound->node;
 }
 
 static Bound
-bound_of(SaState *state, SaGroup *group)
+bound_of(const SaSessionNode *node)
 {
-	return (Bound) {node_of(state, group)->own_hash, sa_session_start(state, group), group};
+	return (Bound) {node->own_hash, node->start, node};
 }
 
-static SaGroup **
+static SaSessionNode **
 root_of(SaSessions *index, uint32 hash)
 {
 	return &index->roots[hash & (index->nroots - 1)];
 }
 
 static void
-insert(SaState *state, SaGroup **link, SaGroup *group)
+insert(SaSessions *index, SaSessionNode *node)
 {
-	Bound		bound = bound_of(state, group);
-	SaGroup   **less = &node_of(state, group)->left;
-	SaGroup   **greater = &node_of(state, group)->right;
-	SaGroup    *rest;
+	SaSessionNode **link = root_of(index, node->own_hash);
+	SaSessionNode **less = &node->left;
+	SaSessionNode **greater = &node->right;
+	SaSessionNode *rest;
+	Bound		bound = bound_of(node);
 
-	while (*link && (*link)->hash >= group->hash)
-		link = is_before(state, *link, &bound) ? &node_of(state, *link)->right : &node_of(state, *link)->left;
+	while (*link && priority(*link) >= priority(node))
+		link = is_before(*link, &bound) ? &(*link)->right : &(*link)->left;
 	rest = *link;
-	*link = group;
+	*link = node;
 	while (rest)
 	{
-		SaGroup  ***side = is_before(state, rest, &bound) ? &less : &greater;
+		SaSessionNode ***side = is_before(rest, &bound) ? &less : &greater;
 
 		**side = rest;
-		*side = side == &less ? &node_of(state, rest)->right : &node_of(state, rest)->left;
+		*side = side == &less ? &rest->right : &rest->left;
 		rest = **side;
 	}
 	*less = *greater = NULL;
@@ -118,20 +135,20 @@ insert(SaState *state, SaGroup **link, SaGroup *group)
 
 /* Put two trees, all of the first before all of the second, into the place of one. */
 static void
-join(SaState *state, SaGroup **link, SaGroup *less, SaGroup *greater)
+join(SaSessionNode **link, SaSessionNode *less, SaSessionNode *greater)
 {
 	while (less && greater)
 	{
-		if (less->hash >= greater->hash)
+		if (priority(less) >= priority(greater))
 		{
 			*link = less;
-			link = &node_of(state, less)->right;
+			link = &less->right;
 			less = *link;
 		}
 		else
 		{
 			*link = greater;
-			link = &node_of(state, greater)->left;
+			link = &greater->left;
 			greater = *link;
 		}
 	}
@@ -139,26 +156,50 @@ join(SaState *state, SaGroup **link, SaGroup *less, SaGroup *greater)
 }
 
 static void
-create_roots(SaState *state, SaSessions *index, uint32 n)
+take_out(SaSessions *index, SaSessionNode *node)
 {
-	index->nroots = n;
-	index->roots = MemoryContextAllocExtended(state->windows_cxt, sizeof(SaGroup *) * n, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	SaSessionNode **link = root_of(index, node->own_hash);
+	Bound		bound = bound_of(node);
+
+	while (*link != node)
+		link = is_before(*link, &bound) ? &(*link)->right : &(*link)->left;
+	join(link, node->left, node->right);
 }
 
 static void
-grow_roots(SaState *state, SaSessions *index)
+create_roots(SaState *state, SaSessions *index, uint32 n)
 {
-	SaGroup   **old = index->roots;
+	index->roots = MemoryContextAllocExtended(state->windows_cxt, sizeof(SaSessionNode *) * n, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	index->nroots = n;
+}
+
+static SaArena
+start_nodes(SaState *state)
+{
+	return (SaArena) {
+		.cxt = AllocSetContextCreate(state->windows_cxt, "stream_agg sessions", ALLOCSET_SMALL_SIZES), .size = FIRST_NODES
+	};
+}
+
+/* Put all nodes into so many roots; into new memory, if they move, without those that are gone. */
+static void
+resettle(SaState *state, SaSessions *index, uint32 nroots, bool move)
+{
+	SaSessionNode **old = index->roots;
 	uint32		n = index->nroots;
 
-	create_roots(state, index, n * 2);
+	create_roots(state, index, nroots);
 	for (uint32 i = 0; i < n; i++)
 		while (old[i])
 		{
-			SaGroup    *group = old[i];
+			SaSessionNode *node = old[i];
 
-			join(state, &old[i], node_of(state, group)->left, node_of(state, group)->right);
-			insert(state, root_of(index, node_of(state, group)->own_hash), group);
+			join(&old[i], node->left, node->right);
+			if (move)
+				node = memcpy(sa_state_cut(&index->nodes, sizeof(SaSessionNode)), node, sizeof(SaSessionNode));
+			if (node->group)
+				*sa_session_node(state, node->group) = node;
+			insert(index, node);
 		}
 	pfree(old);
 }
@@ -169,107 +210,236 @@ create_index(SaState *state)
 	SaSessions *index = MemoryContextAllocZero(state->windows_cxt, sizeof(SaSessions));
 
 	create_roots(state, index, FIRST_ROOTS);
+	index->nodes = start_nodes(state);
 	state->index = index;
 }
 
-void
-sa_session_add(SaState *state, SaGroup *group)
+static SaSessionNode *
+make_node(SaSessions *index)
 {
+	SaSessionNode *node = index->free;
+
+	if (node == NULL)
+		node = sa_state_cut(&index->nodes, sizeof(SaSessionNode));
+	else
+	{
+		index->free = node->left;
+		index->gone--;
+	}
+	return memset(node, 0, sizeof(SaSessionNode));
+}
+
+void
+sa_session_add(SaState *state, SaGroup *group, uint32 hash)
+{
+	SaSessionNode *node;
+
 	if (state->index == NULL)
 		create_index(state);
 	if (state->index->count >= state->index->nroots)
-		grow_roots(state, state->index);
+		resettle(state, state->index, state->index->nroots * 2, false);
+	node = make_node(state->index);
+	node->start = sa_session_start(state, group);
+	node->end = sa_session_end(state, group);
+	node->own_hash = hash;
+	node->group = group;
+	*sa_session_node(state, group) = node;
+	group->hash = priority(node);
+	insert(state->index, node);
 	state->index->count++;
-	node_of(state, group)->own_hash = sa_state_hash_own_keys(state, sa_group_keys(state, group), sa_group_nulls(state, group));
-	insert(state, root_of(state->index, node_of(state, group)->own_hash), group);
+}
+
+int64
+sa_session_count(const SaState *state)
+{
+	return state->index ? state->index->count : 0;
 }
 
 void
-sa_session_remove(SaState *state, SaGroup *group)
+sa_session_prefetch_root(const SaState *state, uint32 hash)
 {
-	Bound		bound = bound_of(state, group);
-	SaGroup   **link = root_of(state->index, bound.hash);
+	if (state->index)
+		__builtin_prefetch(root_of(state->index, hash));
+}
 
-	while (*link && *link != group)
-		link = is_before(state, *link, &bound) ? &node_of(state, *link)->right : &node_of(state, *link)->left;
-	if (*link == NULL)
-		return;					/* it has failed to come in */
-	join(state, link, node_of(state, group)->left, node_of(state, group)->right);
-	state->index->count--;
+void
+sa_session_prefetch_node(const SaState *state, uint32 hash)
+{
+	if (state->index)
+		__builtin_prefetch(*root_of(state->index, hash));
+}
+
+/* It is no session any more. */
+static void
+drop_node(SaSessions *index, SaSessionNode *node)
+{
+	take_out(index, node);
+	node->gone = true;
+	index->count--;
+	index->gone++;
+}
+
+void
+sa_session_compact(SaState *state)
+{
+	SaSessions *index = state->index;
+	MemoryContext old;
+
+	if (index == NULL || index->gone <= Max(index->count, MIN_GONE))
+		return;
+	sa_session_forget_ends(state);
+	old = index->nodes.cxt;
+	index->nodes = start_nodes(state);
+	index->free = NULL;
+	index->gone = 0;
+	resettle(state, index, index->nroots, true);
+	MemoryContextDelete(old);
+}
+
+/* --- in memory and out of it --- */
+
+void
+sa_session_move(SaState *state, SaGroup *from, SaGroup *to)
+{
+	SaSessionNode *node = *sa_session_node(state, from);
+
+	node->group = to;
+	*sa_session_node(state, to) = node;
+}
+
+void
+sa_session_let_go(SaState *state, SaGroup *group)
+{
+	SaSessionNode *node = *sa_session_node(state, group);
+
+	node->group = NULL;
+	node->place = group->place;
+	node->row = group->result_tid;
 }
 
 static void
-forget_ends(SaEnds *ends)
+take_row_back(SaSessionNode *node)
 {
-	if (ends->list)
-		pfree(ends->list);
-	ends->list = NULL;
+	ItemPointerSetInvalid(node->group ? &node->group->result_tid : &node->row);
 }
 
-SaSessions *
-sa_session_forget(SaSessions *index)
+SaColdEntry
+sa_session_entry(const SaSessionNode *node)
 {
-	if (index)
-	{
-		forget_ends(&index->all);
-		forget_ends(&index->awaited);
-		pfree(index->roots);
-		pfree(index);
-	}
-	return NULL;
+	return (SaColdEntry) {.hash = priority(node), .place = node->place, .row = node->row};
 }
+
+static SaGroup *
+group_of(SaState *state, SaWindow *window, SaSessionNode *node)
+{
+	if (node->group == NULL)
+	{
+		SaColdEntry entry = sa_session_entry(node);
+
+		node->group = sa_state_load(state, window, &entry);
+		*sa_session_node(state, node->group) = node;
+	}
+	return node->group;
+}
+
+/* --- looking for sessions --- */
 
 /* The last one before the bound of those with the bound's hash. */
-static SaGroup *
-last_before(SaState *state, const Bound *bound)
+static SaSessionNode *
+last_before(const SaState *state, const Bound *bound)
 {
-	SaGroup    *found = NULL;
-	SaGroup    *tree = state->index ? *root_of(state->index, bound->hash) : NULL;
+	SaSessionNode *found = NULL;
+	SaSessionNode *tree = state->index ? *root_of(state->index, bound->hash) : NULL;
 
 	while (tree)
 	{
-		if (is_before(state, tree, bound))
+		if (is_before(tree, bound))
 		{
 			found = tree;
-			tree = node_of(state, tree)->right;
+			tree = tree->right;
 		}
 		else
-			tree = node_of(state, tree)->left;
+			tree = tree->left;
 	}
-	return found && node_of(state, found)->own_hash == bound->hash ? found : NULL;
+	return found && found->own_hash == bound->hash ? found : NULL;
 }
 
-/* The last session of these keys before the bound, if it touches what begins at start; the bound comes to be there. */
-static SaGroup *
-last_touching(SaState *state, Bound *bound, int64 start, const Datum *keys, const bool *nulls)
+/*
+ * The last session of these keys before the bound, if it touches what begins at start; the bound comes to be there.  It is
+ * the last one of these keys that says that none does, but a few that are out of memory are not asked.
+ */
+static SaSessionNode *
+last_touching(SaState *state, SaWindow *window, Bound *bound, int64 start, const Datum *keys, const bool *nulls)
 {
-	SaGroup    *group;
+	SaSessionNode *node;
+	int			passed = 0;
 
-	while ((group = last_before(state, bound)) != NULL)
+	while ((node = last_before(state, bound)) != NULL)
 	{
-		*bound = bound_of(state, group);
-		if (sa_state_equal_own_keys(state, group, keys, nulls))
-			return sa_session_end(state, group) < start ? NULL : group;
+		*bound = bound_of(node);
+		if (node->group == NULL && node->end < start && passed++ < FEW)
+			continue;
+		if (sa_state_equal_own_keys(state, group_of(state, window, node), keys, nulls))
+			return node->end < start ? NULL : node;
 	}
 	return NULL;
 }
 
-static SaGroup *
-first_touching(SaState *state, Bound *bound, const Datum *keys, const bool *nulls)
+static SaSessionNode *
+first_touching(SaState *state, SaWindow *window, Bound *bound, uint32 hash, const Datum *keys, const bool *nulls)
 {
-	*bound = (Bound) {sa_state_hash_own_keys(state, keys, nulls), DatumGetInt64(keys[state->nown + 1]), NULL};
-	return last_touching(state, bound, DatumGetInt64(keys[state->nown]), keys, nulls);
+	*bound = (Bound) {hash, DatumGetInt64(keys[state->nown + 1]), NULL};
+	return last_touching(state, window, bound, DatumGetInt64(keys[state->nown]), keys, nulls);
 }
 
-/* The next one before this group, if it touches the keys' start too. */
-static SaGroup *
-next_touching(SaState *state, SaGroup *group, Bound *bound, const Datum *keys, const bool *nulls)
+/* The next one before this session, if it touches the keys' start too. */
+static SaSessionNode *
+next_touching(SaState *state, SaWindow *window, SaSessionNode *node, Bound *bound, const Datum *keys, const bool *nulls)
 {
 	int64		start = DatumGetInt64(keys[state->nown]);
 
-	if (start >= sa_session_start(state, group))
-		return NULL;			/* for then it would touch the group */
-	return last_touching(state, bound, start, keys, nulls);
+	if (start >= node->start)
+		return NULL;			/* for then it would touch the session */
+	return last_touching(state, window, bound, start, keys, nulls);
+}
+
+/* Those that start as the keys say, one after another. */
+static SaSessionNode *
+next_at_start(const SaState *state, Bound *bound, int64 start)
+{
+	SaSessionNode *node = last_before(state, bound);
+
+	if (node == NULL || node->start != start)
+		return NULL;
+	*bound = bound_of(node);
+	return node;
+}
+
+SaGroup *
+sa_session_look_up(SaState *state, SaWindow *window, uint32 hash, const Datum *keys, const bool *nulls)
+{
+	int64		start = DatumGetInt64(keys[state->nown]);
+	Bound		bound = {hash, start, NULL};
+	SaSessionNode *node;
+
+	while ((node = next_at_start(state, &bound, start)) != NULL)
+		if (node->end == DatumGetInt64(keys[state->nown + 1]) &&
+			sa_state_equal_own_keys(state, group_of(state, window, node), keys, nulls))
+			return node->group;
+	return NULL;
+}
+
+SaSessionNode *
+sa_session_at(const SaState *state, uint32 hash, int64 start, SaPlace place)
+{
+	Bound		bound = {hash, start, NULL};
+	SaSessionNode *node;
+
+	while ((node = next_at_start(state, &bound, start)) != NULL)
+		if (!node->gone && !(node->group && node->group->unsaved) &&
+			sa_same_place(node->group ? node->group->place : node->place, place))
+			return node;
+	return NULL;
 }
 
 /* --- by end --- */
@@ -308,55 +478,72 @@ sift_down(SaEnds *ends, int64 i)
 }
 
 static void
-append_end(SaState *state, SaEnds *ends, SaGroup *group)
+append_end(SaEnds *ends, SaSessionNode *node)
 {
 	if (ends->n == ends->max)
 		ends->list = repalloc_huge(ends->list, sizeof(SaSessionEnd) * (ends->max *= 2));
-	ends->list[ends->n++] = (SaSessionEnd) {.end = sa_session_end(state, group), .group = group};
+	ends->list[ends->n++] = (SaSessionEnd) {.end = node->end, .node = node};
 }
 
 static void
-add_end(SaState *state, SaEnds *ends, SaGroup *group)
+add_end(SaEnds *ends, SaSessionNode *node)
 {
 	if (ends->list == NULL)
 		return;
-	append_end(state, ends, group);
+	append_end(ends, node);
 	sift_up(ends, ends->n - 1);
 }
 
 static void
-append_window(SaState *state, SaWindow *window, void *ends)
+append_any(SaSessions *index, SaSessionNode *node, TimestampTz floor)
 {
-	for (uint32 i = 0; i < window->nbuckets; i++)
-		for (SaGroup *group = window->buckets[i]; group; group = group->next)
-			append_end(state, ends, group);
+	append_end(&index->all, node);
 }
 
-/* Those that are not closed, as of the floor, or have been touched since. */
+/* If it is not closed, as of the floor, or has been touched since. */
 static void
-append_awaited(SaState *state, SaWindow *window, void *floor)
+append_awaited(SaSessions *index, SaSessionNode *node, TimestampTz floor)
 {
-	for (uint32 i = 0; i < window->nbuckets; i++)
-		for (SaGroup *group = window->buckets[i]; group; group = group->next)
-		{
-			SaSessionNode *node = node_of(state, group);
+	node->awaited = (node->group && node->group->touched) || !sa_watermark_closes_session(node->end, floor);
+	if (node->awaited)
+		append_end(&index->awaited, node);
+}
 
-			node->awaited = group->touched ||
-				!sa_watermark_closes_session(sa_session_end(state, group), *(TimestampTz *) floor);
-			if (node->awaited)
-				append_end(state, &state->index->awaited, group);
-		}
+typedef void (*AppendEnd) (SaSessions *index, SaSessionNode *node, TimestampTz floor);
+
+static void
+append_tree(SaSessions *index, SaSessionNode *tree, AppendEnd append, TimestampTz floor)
+{
+	if (tree == NULL)
+		return;
+	append_tree(index, tree->left, append, floor);
+	if (!tree->gone)
+		append(index, tree, floor);
+	append_tree(index, tree->right, append, floor);
 }
 
 static void
-make_ends(SaState *state, SaEnds *ends, void (*append) (SaState *state, SaWindow *window, void *arg), void *arg)
+make_ends(SaState *state, SaEnds *ends, AppendEnd append, TimestampTz floor)
 {
+	SaSessions *index = state->index;
+
+	if (ends->list)
+		return;
 	ends->n = 0;
 	ends->max = FIRST_ENDS;
 	ends->list = MemoryContextAlloc(state->windows_cxt, sizeof(SaSessionEnd) * ends->max);
-	sa_state_each_window(state, append, arg);
+	for (uint32 i = 0; i < index->nroots; i++)
+		append_tree(index, index->roots[i], append, floor);
 	for (int64 i = ends->n / 2 - 1; i >= 0; i--)
 		sift_down(ends, i);
+}
+
+static void
+forget_ends(SaEnds *ends)
+{
+	if (ends->list)
+		pfree(ends->list);
+	ends->list = NULL;
 }
 
 void
@@ -377,91 +564,104 @@ remove_first_end(SaEnds *ends)
 }
 
 /* The session that ends first, NULL: there is none; what is no longer as it was on the way there is put right. */
-static SaGroup *
-first_of(SaState *state, SaEnds *ends)
+static SaSessionNode *
+first_of(SaEnds *ends)
 {
 	while (ends->n > 0)
 	{
 		SaSessionEnd *first = &ends->list[0];
 
-		if (first->group->gone)
+		if (first->node->gone)
 			remove_first_end(ends);
-		else if (first->end == sa_session_end(state, first->group))
-			return first->group;
+		else if (first->end == first->node->end)
+			return first->node;
 		else
 		{
-			first->end = sa_session_end(state, first->group);
+			first->end = first->node->end;
 			sift_down(ends, 0);
 		}
 	}
 	return NULL;
 }
 
-static SaGroup *
+static SaSessionNode *
 first_to_end(SaState *state)
 {
 	if (state->index == NULL)
 		return NULL;
-	if (state->index->all.list == NULL)
-		make_ends(state, &state->index->all, append_window, &state->index->all);
-	return first_of(state, &state->index->all);
+	make_ends(state, &state->index->all, append_any, DT_NOBEGIN);
+	return first_of(&state->index->all);
 }
 
 /* Of those that are not closed, as of the floor. */
-static SaGroup *
+static SaSessionNode *
 first_to_close(SaState *state, TimestampTz floor)
 {
 	if (state->index == NULL)
 		return NULL;
-	if (state->index->awaited.list == NULL)
-		make_ends(state, &state->index->awaited, append_awaited, &floor);
-	return first_of(state, &state->index->awaited);
+	make_ends(state, &state->index->awaited, append_awaited, floor);
+	return first_of(&state->index->awaited);
 }
 
 /* It is to be looked at when the watermark is behind its end, though it may have been closed before. */
 static void
-await_close(SaState *state, SaGroup *group)
+await_close(SaSessions *index, SaSessionNode *node)
 {
-	SaSessionNode *node = node_of(state, group);
-
-	if (state->index->awaited.list == NULL || node->awaited)
+	if (index->awaited.list == NULL || node->awaited)
 		return;
 	node->awaited = true;
-	add_end(state, &state->index->awaited, group);
+	add_end(&index->awaited, node);
 }
 
 TimestampTz
 sa_session_first_end(SaState *state)
 {
-	SaGroup    *group = first_to_end(state);
+	SaSessionNode *node = first_to_end(state);
 
-	return group ? sa_session_end(state, group) : DT_NOBEGIN;
+	return node ? node->end : DT_NOBEGIN;
 }
 
 TimestampTz
 sa_session_next_close(SaState *state, TimestampTz floor)
 {
-	SaGroup    *group = first_to_close(state, floor);
+	SaSessionNode *node = first_to_close(state, floor);
 
-	return group ? sa_session_end(state, group) : DT_NOEND;
+	return node ? node->end : DT_NOEND;
 }
 
 /* --- meeting --- */
 
-/* Its hash is that of the new start. */
+/* What the group and its node say of its times; the node is in no tree. */
 static void
-set_bounds(SaState *state, SaWindow *window, SaGroup *group, uint32 hash, int64 start, int64 end)
+put_bounds(SaState *state, SaGroup *group, int64 start, int64 end)
 {
+	SaSessionNode *node = *sa_session_node(state, group);
 	Datum	   *keys = sa_group_keys(state, group);
 
+	keys[state->nown] = Int64GetDatum(start);
 	keys[state->nown + 1] = Int64GetDatum(end);
-	if (start == DatumGetInt64(keys[state->nown]))
+	node->start = start;
+	node->end = end;
+	group->hash = priority(node);
+}
+
+static void
+set_bounds(SaState *state, SaWindow *window, SaSessionNode *node, int64 start, int64 end)
+{
+	SaGroup    *group = node->group;
+
+	if (start == node->start)
+	{
+		node->end = end;
+		sa_group_keys(state, group)[state->nown + 1] = Int64GetDatum(end);
 		return;
+	}
+	take_out(state->index, node);
 	sa_state_remove(state, window, group);
 	window->leaked--;
-	keys[state->nown] = Int64GetDatum(start);
-	group->hash = hash;
-	sa_state_add(state, window, group);
+	put_bounds(state, group, start, end);
+	sa_state_add(window, group);
+	insert(state->index, node);
 }
 
 static void
@@ -470,140 +670,122 @@ touch(SaState *state, SaWindow *window, SaGroup *group, bool fresh)
 	if (group->touched)
 		return;
 	sa_state_touch(state, window, group, fresh, true);
-	await_close(state, group);
+	await_close(state->index, *sa_session_node(state, group));
 }
 
 static void
-leave(SaState *state, SaWindow *window, SaGroup *group)
+leave(SaState *state, SaWindow *window, SaSessionNode *node)
 {
-	sa_state_remove(state, window, group);
-	group->gone = true;
+	drop_node(state->index, node);
+	if (node->group == NULL)
+		return;
+	sa_state_remove(state, window, node->group);
+	node->group->gone = true;
 }
 
 /* Two sessions become the earlier one. */
 static void
-merge(SaState *state, SaWindow *window, SaGroup *earlier, SaGroup *later)
+merge(SaState *state, SaWindow *window, SaSessionNode *earlier, SaSessionNode *later)
 {
-	touch(state, window, earlier, false);
-	touch(state, window, later, false);
+	touch(state, window, earlier->group, false);
+	touch(state, window, later->group, false);
 	sa_agg_run_in(state->run, window->hot);
 	for (int i = 0; i < state->naggs; i++)
-		sa_agg_combine(state->aggs[i], state->run, &sa_group_states(earlier)[i], &sa_group_states(later)[i]);
-	set_bounds(state, window, earlier, earlier->hash, sa_session_start(state, earlier), sa_session_end(state, later));
+		sa_agg_combine(state->aggs[i], state->run, &sa_group_states(earlier->group)[i], &sa_group_states(later->group)[i]);
+	set_bounds(state, window, earlier, earlier->start, later->end);
 	leave(state, window, later);
+}
+
+static SaGroup *
+begin_session(SaState *state, SaWindow *window, uint32 hash, Datum *keys, bool *nulls)
+{
+	SaGroup    *group = sa_state_create_group(state, window, hash, keys, nulls);
+
+	touch(state, window, group, true);
+	add_end(&state->index->all, *sa_session_node(state, group));
+	return group;
 }
 
 SaGroup *
 sa_session_join(SaState *state, SaWindow *window, uint32 hash, Datum *keys, bool *nulls)
 {
-	int64		start = DatumGetInt64(keys[state->nown]);
-	int64		end = DatumGetInt64(keys[state->nown + 1]);
 	Bound		bound;
-	SaGroup    *group = first_touching(state, &bound, keys, nulls);
-	SaGroup    *earlier;
+	SaSessionNode *node = first_touching(state, window, &bound, hash, keys, nulls);
+	SaSessionNode *earlier;
 
-	if (group == NULL)
+	if (node == NULL)
+		return begin_session(state, window, hash, keys, nulls);
+	while ((earlier = next_touching(state, window, node, &bound, keys, nulls)) != NULL)
 	{
-		group = sa_state_create_group(state, window, hash, keys, nulls);
-		node_of(state, group)->awaited = false;
-		touch(state, window, group, true);
-		add_end(state, &state->index->all, group);
-		return group;
+		merge(state, window, earlier, node);
+		node = earlier;
 	}
-	while ((earlier = next_touching(state, group, &bound, keys, nulls)) != NULL)
-	{
-		merge(state, window, earlier, group);
-		group = earlier;
-	}
-	touch(state, window, group, false);
-	set_bounds(state, window, group, start < sa_session_start(state, group) ? hash : group->hash,
-			   Min(start, sa_session_start(state, group)), Max(end, sa_session_end(state, group)));
-	return group;
+	touch(state, window, node->group, false);
+	set_bounds(state, window, node, Min(DatumGetInt64(keys[state->nown]), node->start),
+			   Max(DatumGetInt64(keys[state->nown + 1]), node->end));
+	return node->group;
 }
 
 /* --- closing --- */
 
-/* Sessions that are passed on together. */
-typedef struct Sessions
+static void
+note_node(SaState *state, SaNodes *nodes, SaSessionNode *node)
 {
-	SaWindow   *window;
-	SaTouched  *list;
-	int64		n;
-	int64		max;
-} Sessions;
-
-static Sessions
-no_sessions(SaState *state)
-{
-	return (Sessions) {.window = sa_state_window(state, SA_NO_WINDOW_START, SA_NO_WINDOW_END),
-		.list = palloc(sizeof(SaTouched) * FIRST_ENDS), .max = FIRST_ENDS};
+	if (nodes->n == nodes->max)
+	{
+		nodes->max = Max(1024, nodes->max * 2);
+		if (nodes->list)
+			nodes->list = repalloc_huge(nodes->list, sizeof(SaSessionNode *) * nodes->max);
+		else
+			nodes->list = MemoryContextAllocHuge(state->undo_cxt, sizeof(SaSessionNode *) * nodes->max);
+	}
+	nodes->list[nodes->n++] = node;
 }
 
 static void
-gather(Sessions *sessions, SaGroup *group)
+mark_gone(SaSessionNode *node, bool gone)
 {
-	if (sessions->n == sessions->max)
-		sessions->list = repalloc_huge(sessions->list, sizeof(SaTouched) * (sessions->max *= 2));
-	sessions->list[sessions->n++] = (SaTouched) {.group = group, .window = sessions->window};
+	node->gone = gone;
+	if (node->group)
+		node->group->gone = gone;
+}
+
+static SaWindow *
+window_of_all(SaState *state)
+{
+	return sa_state_window(state, SA_NO_WINDOW_START, SA_NO_WINDOW_END);
 }
 
 void
 sa_state_close_sessions(SaState *state, TimestampTz watermark, SaGroupsCallback fn, void *arg)
 {
-	Sessions	closed = no_sessions(state);
-	SaGroup    *group;
+	SaSessionNode *node;
 
-	while ((group = first_to_end(state)) != NULL && sa_watermark_closes_session(sa_session_end(state, group), watermark))
+	while ((node = first_to_end(state)) != NULL && sa_watermark_closes_session(node->end, watermark))
 	{
+		note_node(state, &state->index->ended, node);
 		remove_first_end(&state->index->all);
-		gather(&closed, group);
+		mark_gone(node, true);
 	}
-	if (closed.n > 0 && fn)
-		fn(closed.list, closed.n, arg);
-	for (int64 i = 0; i < closed.n; i++)
-	{
-		touch(state, closed.window, closed.list[i].group, false);
-		leave(state, closed.window, closed.list[i].group);
-	}
-	pfree(closed.list);
-}
-
-static void
-note_emitted(SaState *state, SaGroup *group)
-{
-	SaSessions *index = state->index;
-
-	if (index->nemitted == index->maxemitted)
-	{
-		int64		n = Max(1024, index->maxemitted * 2);
-
-		if (index->emitted)
-			index->emitted = repalloc_huge(index->emitted, sizeof(SaGroup *) * n);
-		else
-			index->emitted = MemoryContextAllocHuge(state->undo_cxt, sizeof(SaGroup *) * n);
-		index->maxemitted = n;
-	}
-	index->emitted[index->nemitted++] = group;
+	if (fn && state->index)
+		sa_state_emit_sessions(state, window_of_all(state), state->index->ended.list, state->index->ended.n, false, fn, arg);
 }
 
 void
 sa_state_emit_closed(SaState *state, TimestampTz floor, TimestampTz watermark, SaGroupsCallback fn, void *arg)
 {
-	Sessions	closed = no_sessions(state);
-	SaGroup    *group;
+	SaNodes		closed = {NULL};
+	SaSessionNode *node;
 
-	while ((group = first_to_close(state, floor)) != NULL &&
-		   sa_watermark_closes_session(sa_session_end(state, group), watermark))
+	while ((node = first_to_close(state, floor)) != NULL && sa_watermark_closes_session(node->end, watermark))
 	{
 		remove_first_end(&state->index->awaited);
-		node_of(state, group)->awaited = false;
-		if (!group->touched)
-			note_emitted(state, group);
-		gather(&closed, group);
+		node->awaited = false;
+		if (!node->group || !node->group->touched)
+			note_node(state, &state->index->emitted, node);
+		note_node(state, &closed, node);
 	}
-	if (closed.n > 0)
-		fn(closed.list, closed.n, arg);
-	pfree(closed.list);
+	sa_state_emit_sessions(state, window_of_all(state), closed.list, closed.n, true, fn, arg);
 }
 
 SaTouched *
@@ -625,6 +807,12 @@ sa_state_reopened(SaState *state, TimestampTz watermark, int *count)
 
 /* --- the end of a batch --- */
 
+static void
+end_batch(SaSessions *index)
+{
+	index->ended = index->emitted = (SaNodes) {NULL};
+}
+
 void
 sa_session_commit(SaState *state)
 {
@@ -632,8 +820,15 @@ sa_session_commit(SaState *state)
 
 	if (index == NULL)
 		return;
-	index->emitted = NULL;
-	index->nemitted = index->maxemitted = 0;
+	for (int64 i = 0; i < index->ended.n; i++)
+	{
+		SaSessionNode *node = index->ended.list[i];
+
+		leave(state, window_of_all(state), node);
+		node->left = index->free;
+		index->free = node;
+	}
+	end_batch(index);
 }
 
 void
@@ -641,10 +836,42 @@ sa_session_abort(SaState *state)
 {
 	SaSessions *index = state->index;
 
-	for (int64 i = 0; index && i < index->nemitted; i++)
-		ItemPointerSetInvalid(&index->emitted[i]->result_tid);
-	sa_session_commit(state);
+	if (index == NULL)
+		return;
 	sa_session_forget_ends(state);
+	for (int64 i = 0; i < index->ended.n; i++)
+		mark_gone(index->ended.list[i], false);
+	for (int64 i = 0; i < index->emitted.n; i++)
+		take_row_back(index->emitted.list[i]);
+	end_batch(index);
+}
+
+SaSessionNode *
+sa_session_save(SaState *state, const SaGroup *group)
+{
+	SaSessionNode *copy = MemoryContextAlloc(state->undo_cxt, sizeof(SaSessionNode));
+
+	*copy = **sa_session_node(state, group);
+	return copy;
+}
+
+void
+sa_session_undo(SaState *state, const SaTouched *entry)
+{
+	SaGroup    *group = entry->group;
+	SaSessionNode *node = *sa_session_node(state, group);
+
+	if (!node->gone)
+		leave(state, entry->window, node);
+	if (entry->fresh)
+		return;
+	put_bounds(state, group, entry->session->start, entry->session->end);
+	mark_gone(node, false);
+	insert(state->index, node);
+	state->index->count++;
+	state->index->gone--;
+	sa_state_add(entry->window, group);
+	entry->window->leaked--;
 }
 
 /* --- recovery --- */
@@ -653,32 +880,31 @@ SaGroup *
 sa_session_recover(SaState *state, SaWindow *window, uint32 hash, Datum *keys, bool *nulls)
 {
 	Bound		bound;
-	SaGroup    *group = first_touching(state, &bound, keys, nulls);
-	SaGroup    *earlier;
+	SaSessionNode *node = first_touching(state, window, &bound, hash, keys, nulls);
+	SaSessionNode *earlier;
 
-	if (group == NULL)
+	if (node == NULL)
 		return sa_state_create_group(state, window, hash, keys, nulls);
-	while ((earlier = next_touching(state, group, &bound, keys, nulls)) != NULL)
+	while ((earlier = next_touching(state, window, node, &bound, keys, nulls)) != NULL)
 	{
-		leave(state, window, group);
-		group = earlier;
+		leave(state, window, node);
+		node = earlier;
 	}
-	set_bounds(state, window, group, hash, DatumGetInt64(keys[state->nown]), DatumGetInt64(keys[state->nown + 1]));
-	return group;
+	set_bounds(state, window, node, DatumGetInt64(keys[state->nown]), DatumGetInt64(keys[state->nown + 1]));
+	return node->group;
 }
 
-void
-sa_session_drop_closed(SaState *state, SaWindow *window, void *floor)
+static bool
+has_rows(const SaSessionNode *tree)
 {
-	for (uint32 i = 0; i < window->nbuckets; i++)
-	{
-		SaGroup    *next;
+	return tree == NULL || ((tree->group || ItemPointerIsValid(&tree->row)) && has_rows(tree->left) && has_rows(tree->right));
+}
 
-		for (SaGroup *group = window->buckets[i]; group; group = next)
-		{
-			next = group->next;
-			if (sa_watermark_closes_session(sa_session_end(state, group), *(TimestampTz *) floor))
-				leave(state, window, group);
-		}
-	}
+bool
+sa_session_have_rows(const SaState *state)
+{
+	for (uint32 i = 0; state->index && i < state->index->nroots; i++)
+		if (!has_rows(state->index->roots[i]))
+			return false;
+	return true;
 }
