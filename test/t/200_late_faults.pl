@@ -2,8 +2,8 @@
 # and servers die.
 #
 # A batch that has emitted groups, or corrected rows, is undone at every point where it can fail, in memory that does
-# not hold all groups: the rows that it gave to groups are forgotten, in memory and out of it, and so are the keys that it saw.  After each of them the
-# results are the batch answer.
+# not hold all groups: the rows that it gave to groups are forgotten, in memory and out of it, and so are the keys that it saw.  Unlogged
+# groups and keys are made again, and that fails, too.  After each of them the results are the batch answer.
 #
 #   SA_SEED=n    repeats a run
 use strict;
@@ -40,13 +40,13 @@ CREATE PROCEDURE feed(first int, last int) LANGUAGE sql AS $$
 $$;
 SQL
 my $query = "SELECT k, window_start, window_end, count(*) AS n, avg(v) AS mean, max(id) AS top FROM %s GROUP BY 1, 2, 3";
-my %views = (appended => 'append', updated => 'update', unlogged => 'append', single => 'update', singly => 'append');
+my %views = (appended => 'append', updated => 'update', unlogged => 'append', single => 'update', singly => 'append', single_unlogged => 'update');
 for my $view (sort keys %views)
 {
 	$node->safe_psql('postgres', "CREATE MATERIALIZED VIEW $view WITH (stream_agg.continuous, stream_agg.trigger = 'manual',"
 		  . ($view =~ /^singl/ ? " stream_agg.dedup_key = 'key, v'," : '')
 		  . " stream_agg.output_mode = '$views{$view}', stream_agg.allowed_lateness = '5 minutes', stream_agg.max_batch_rows = "
-		  . (50 + int(rand(400))) . ', stream_agg.state = ' . ($view eq 'unlogged' ? "'unlogged'" : "'heap'") . ') AS '
+		  . (50 + int(rand(400))) . ', stream_agg.state = ' . ($view =~ /unlogged|singly/ ? "'unlogged'" : "'heap'") . ') AS '
 		  . sprintf($query, "s, tumble(at, '2 minutes')"));
 }
 my $fed = 0;
@@ -85,14 +85,17 @@ $node->safe_psql('postgres', "CALL stream_agg.run('s', '180 s')");
 is_right('at first');
 my $old = $node->safe_psql('postgres', 'SELECT sum(corrections) FROM stream_agg.views');
 for my $fault ([ 'close_window', 'shortage' ], [ 'result_write', 'shortage' ], [ 'state_write', 'shortage' ], [ 'result_write', 'kill' ],
-	[ 'state_write', 'kill' ], [ 'close_window', 'exit' ], [ 'spill', 'shortage' ], [ 'fold', 'shortage' ], [ 'state_write', 'exit' ])
+	[ 'state_write', 'kill' ], [ 'close_window', 'exit' ], [ 'spill', 'shortage' ], [ 'fold', 'shortage' ], [ 'state_write', 'exit' ],
+	[ 'rebuild', 'exit' ], [ 'rebuild', 'kill' ])
 {
 	my ($point, $action) = @$fault;
-	my $view = $point eq 'spill' ? 'unlogged' : $point eq 'fold' ? 'single' : (sort keys %views)[ int(rand(keys %views)) ];
+	my @concerned = grep { $point =~ /spill|rebuild/ ? /unlogged|singly/ : $point eq 'fold' ? $_ eq 'single' : 1 } sort keys %views;
+	my $view = $concerned[ rand @concerned ];
 	my $pass = $point eq 'result_write' ? 1 + int(rand(60)) : 1;
 	my $name = "$action at pass $pass of $point in $view";
 	feed(200 + int(rand(400)));
 	my $before = StreamAggTest::checkpointer($node);
+	Faults::arm($node, 'state_write', 'exit', relation => $view) if $point eq 'rebuild';    # it has to be lost first
 	Faults::arm($node, $point, $action, pass => $pass, relation => $view);
 	my $run = start_script($node, 'run', "CALL stream_agg.run('s', '180 s');\n");
 	if ($action eq 'kill')
