@@ -132,9 +132,21 @@ CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, stream_agg.trigger = 'ma
 	SELECT window_start, count(*) AS n, avg(id) AS mean FROM s, tumble(at, '10 seconds') GROUP BY 1;
 CREATE MATERIALIZED VIEW c WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS
 	SELECT window_end, count(*) AS n, avg(id) AS mean FROM s, cumulate(at, '5 seconds', '10 seconds') GROUP BY 1;
-CREATE TABLE notes (window_start timestamptz, n bigint);
-CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.notes VALUES (new.window_start, new.n); RETURN NULL; END $$;
-CREATE TRIGGER note AFTER INSERT OR UPDATE ON v FOR EACH ROW EXECUTE FUNCTION note();
+CREATE MATERIALIZED VIEW h WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.output_mode = 'append') AS
+	SELECT window_start, window_end, count(*) AS n, avg(id) AS mean FROM s, hop(at, '10 seconds', '5 seconds') GROUP BY 1, 2;
+CREATE MATERIALIZED VIEW visits WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.output_mode = 'append') AS
+	SELECT window_start, window_end, count(*) AS n, avg(id) AS mean FROM s, session(at, '4 seconds') GROUP BY 1, 2;
+CREATE MATERIALIZED VIEW corrected WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.output_mode = 'append', stream_agg.allowed_lateness = '5 seconds') AS
+	SELECT window_start, count(*) AS n, avg(id) AS mean FROM s, tumble(at, '10 seconds') GROUP BY 1;
+CREATE MATERIALIZED VIEW unlogged WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.output_mode = 'append', stream_agg.state = 'unlogged') AS
+	SELECT window_start, count(*) AS n, avg(id) AS mean FROM s, tumble(at, '10 seconds') GROUP BY 1;
+CREATE TABLE notes (view text, op text, window_start timestamptz, n bigint);
+CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.notes VALUES (tg_table_name, tg_op, new.window_start, new.n); RETURN NULL; END $$;
+CREATE TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON v FOR EACH ROW EXECUTE FUNCTION note();
+CREATE TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON h FOR EACH ROW EXECUTE FUNCTION note();
+CREATE TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON visits FOR EACH ROW EXECUTE FUNCTION note();
+CREATE TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON corrected FOR EACH ROW EXECUTE FUNCTION note();
+CREATE TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON unlogged FOR EACH ROW EXECUTE FUNCTION note();
 \set restart 'SELECT pg_terminate_backend(pid, 60000) FROM stream_agg.streams WHERE pid IS NOT NULL'
 INSERT INTO s VALUES (1, '2024-01-01 00:00:01');
 CALL stream_agg.run('s');
@@ -148,7 +160,7 @@ CALL stream_agg.run('s');
 INSERT INTO s VALUES (4, '2024-01-01 00:00:15');	-- closes the first window
 CALL stream_agg.run('s');
 :restart;
-INSERT INTO s VALUES (5, '2024-01-01 00:00:08');	-- late
+INSERT INTO s VALUES (5, '2024-01-01 00:00:08');	-- late; not yet where that is allowed
 CALL stream_agg.run('s');
 :restart;
 INSERT INTO s VALUES (6, '2024-01-01 00:00:10');	-- in time
@@ -158,7 +170,11 @@ INSERT INTO s VALUES (7, '2024-01-01 00:00:25'), (8, '2024-01-01 00:00:20');
 CALL stream_agg.run('s');
 SELECT * FROM v ORDER BY 1;
 SELECT * FROM c ORDER BY 1;
-SELECT * FROM notes ORDER BY 1;
+SELECT * FROM h ORDER BY 1;
+SELECT * FROM visits ORDER BY 1;
+SELECT * FROM corrected ORDER BY 1;
+SELECT count(*) FROM ((TABLE unlogged EXCEPT ALL TABLE v) UNION ALL (TABLE v EXCEPT ALL TABLE unlogged)) x;
+SELECT * FROM notes ORDER BY view, window_start, op;
 SELECT view, read, late, accepted, late_windows FROM stream_agg.views ORDER BY view::text COLLATE "C";
 DROP FOREIGN TABLE s CASCADE;
 DROP FUNCTION note();
