@@ -129,3 +129,17 @@ SELECT count(*) FROM names;
 SET client_min_messages = warning;
 DROP FOREIGN TABLE s, r CASCADE;
 DROP TABLE names;
+
+-- A group costs at most about 150 bytes beside its key and its states (eight bytes each here), wherever they go to disk.
+CREATE FOREIGN TABLE many (k bigint, at timestamptz) SERVER stream_staged OPTIONS (event_time 'at', watermark '1 day', max_future 'infinity');
+CREATE MATERIALIZED VIEW updated WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS
+	SELECT window_start, k, count(*) AS n FROM many, tumble(at, '1 hour') GROUP BY 1, 2;
+CREATE MATERIALIZED VIEW appended WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.output_mode = 'append') AS
+	SELECT window_start, k, count(*) AS n, max(k) AS top FROM many, tumble(at, '1 hour') GROUP BY 1, 2;
+CREATE MATERIALIZED VIEW unlogged WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.output_mode = 'append', stream_agg.state = 'unlogged') AS
+	SELECT window_start, k, count(*) AS n, max(k) AS top FROM many, tumble(at, '1 hour') GROUP BY 1, 2;
+INSERT INTO many SELECT i, '2024-01-01' FROM generate_series(1, 100000) i;
+CALL stream_agg.run('many');
+SELECT view, groups, state_bytes > 0 AND state_bytes / groups <= 150 + 8 + CASE view::text WHEN 'updated' THEN 8 ELSE 16 END AS small
+FROM stream_agg.views ORDER BY view::text COLLATE "C";
+DROP FOREIGN TABLE many CASCADE;
