@@ -283,6 +283,28 @@ DROP FOREIGN TABLE visits CASCADE;
 DROP TABLE session_changes;
 DROP FUNCTION changed, note_session;
 DROP PROCEDURE visit;
+-- A dead letter says for which window the event was late, the last that would have held it, and by which watermark: as the view
+-- shows its times.  A session is not known yet.
+SET timezone = 'Asia/Tokyo';
+CREATE FOREIGN TABLE local (at timestamp) SERVER stream_staged OPTIONS (event_time 'at', watermark '0');
+CREATE FOREIGN TABLE zoned (at timestamptz) SERVER stream_staged OPTIONS (event_time 'at', watermark '0');
+CREATE MATERIALIZED VIEW l_tumble WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS SELECT window_end, count(*) AS n FROM local, tumble(at, '1 month') GROUP BY 1;
+CREATE MATERIALIZED VIEW l_whole WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS SELECT window_end, count(*) AS n FROM local, hop(at, '15 minutes', '10 minutes') GROUP BY 1;
+CREATE MATERIALIZED VIEW l_panes WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.output_mode = 'append') AS SELECT window_end, count(*) AS n FROM local, hop(at, '15 minutes', '10 minutes') GROUP BY 1;
+CREATE MATERIALIZED VIEW l_cumulate WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS SELECT window_end, count(*) AS n FROM local, cumulate(at, '1 hour', '1 day') GROUP BY 1;
+CREATE MATERIALIZED VIEW l_session WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS SELECT window_start, window_end, count(*) AS n FROM local, session(at, '1 hour') GROUP BY 1, 2;
+CREATE MATERIALIZED VIEW z_trunc WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS SELECT date_trunc('day', at) AS day, count(*) AS n FROM zoned GROUP BY 1;
+CREATE MATERIALIZED VIEW z_dropped WITH (stream_agg.continuous, stream_agg.trigger = 'manual', stream_agg.late_events = 'drop') AS SELECT date_trunc('day', at) AS day, count(*) AS n FROM zoned GROUP BY 1;
+INSERT INTO local VALUES ('2024-01-31 12:00'), ('2024-02-02 00:00'), ('2024-01-31 23:59:59.9');
+INSERT INTO zoned VALUES ('2024-01-31 12:00'), ('2024-02-02 00:00'), ('2024-01-31 23:59:59.9');
+CALL stream_agg.run('local');
+CALL stream_agg.run('zoned');
+SELECT view, late, late_windows FROM stream_agg.views ORDER BY view::text COLLATE "C";
+SELECT view, event_time, message, event ->> 'at' AS at FROM stream_agg.dead_letters ORDER BY view::text COLLATE "C";
+SET client_min_messages = warning;
+DROP FOREIGN TABLE local, zoned CASCADE;
+RESET client_min_messages;
+SET timezone = 'UTC';
 
 -- What it needs, and what cannot be.
 CREATE FOREIGN TABLE plain (k int, at timestamptz) SERVER stream_staged OPTIONS (event_time 'at');

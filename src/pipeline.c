@@ -12,11 +12,13 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "common/int.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
+#include "utils/datetime.h"
 #include "utils/datum.h"
 #include "utils/guc.h"
 #include "utils/hsearch.h"
@@ -77,6 +79,7 @@ typedef struct Part
 	int64	   *late_windows;	/* per partition of the batch */
 	int64	   *corrections;	/* likewise */
 	HTAB	   *late_pairs;		/* (event, window) whose window had closed; NULL: none yet */
+	int64		(*late_for)[2];	/* per event: the last window that it is late for, empty: none; NULL: no event is */
 	SaSketch   *lateness;		/* of late events, behind the watermark; NULL: there are none */
 	TimestampTz *base_max;		/* per partition of the batch: the view's running maximum before it */
 	SaPane		pane;			/* of the last row; empty: none yet */
@@ -271,12 +274,30 @@ note_late_pair(Part *part, int ordinal, int64 end, int64 *counts)
 		counts[part->batch->events[ordinal].partition]++;
 }
 
+/* For the dead letter that may come of it.  To sessions there is no window yet. */
 static void
-note_late_window(Part *part, int ordinal, int64 end)
+keep_late_window(Part *part, int ordinal, int64 start, int64 end)
+{
+	int64	   *kept;
+
+	if (part->view->options.drop_late || part->view->query->sessions)
+		return;
+	if (part->late_for == NULL)
+		part->late_for = MemoryContextAllocZero(part->batch->cxt, sizeof(*part->late_for) * part->batch->nevents);
+	kept = part->late_for[ordinal];
+	if (kept[0] < kept[1] && kept[1] > end)
+		return;
+	kept[0] = start;
+	kept[1] = end;
+}
+
+static void
+note_late_window(Part *part, int ordinal, int64 start, int64 end)
 {
 	if (part->outcomes[ordinal] == SA_OUTCOME_FILTERED)
 		part->outcomes[ordinal] = SA_OUTCOME_LATE;
 	note_late_pair(part, ordinal, end, part->late_windows);
+	keep_late_window(part, ordinal, start, end);
 }
 
 /*
@@ -359,7 +380,7 @@ window_of_row(Part *part, int ordinal, const Datum *row, const bool *nulls)
 		end = DatumGetInt64(row[query->end_column - 1]);
 		if (is_late(part, ordinal, start, end))
 		{
-			note_late_window(part, ordinal, end);
+			note_late_window(part, ordinal, start, end);
 			return NULL;
 		}
 		if (part->goal == RUN_REBUILD && sa_watermark_closes(sa_state_last_end(part->view->state, start, end),
@@ -489,7 +510,7 @@ gather_pane(Part *part, int ordinal, TupleTableSlot *slot)
 	window[0] = part->pane.start;
 	for (window[1] = part->pane.first_end; is_late(part, ordinal, window[0], window[1]); window[1] += query->hop_slide)
 	{
-		note_late_window(part, ordinal, window[1]);
+		note_late_window(part, ordinal, window[1] - query->window_size, window[1]);
 		if (window[1] == part->pane.last_end)
 			return;
 	}
@@ -844,10 +865,31 @@ write_results(SaView *view, TimestampTz watermark)
 	sa_state_write(view->state);
 }
 
+/* As the windows of the view are shown: with a time zone or without. */
+static const char *
+describe_time(const SaView *view, int64 time)
+{
+	struct pg_tm tm;
+	fsec_t		fsec;
+	char		text[MAXDATELEN + 1];
+
+	if (view->query->window == NULL || sa_window_call_type(view->query->window) != TIMESTAMPOID ||
+		timestamp2tm(time, NULL, &tm, &fsec, NULL, NULL) != 0)
+		return pstrdup(timestamptz_to_str(time));
+	EncodeDateTime(&tm, fsec, false, 0, NULL, USE_ISO_DATES, text);
+	return pstrdup(text);
+}
+
+/* By which it is late, and, where windows do not depend on other events, for which: for the last one that would have held it. */
 static const char *
 describe_bound(Part *part, int ordinal)
 {
-	return psprintf("watermark %s", timestamptz_to_str(bound_of(part, &part->batch->events[ordinal])));
+	const char *watermark = describe_time(part->view, bound_of(part, &part->batch->events[ordinal]));
+	const int64 *window = part->late_for ? part->late_for[ordinal] : NULL;
+
+	if (window == NULL || window[0] >= window[1])
+		return psprintf("watermark %s", watermark);
+	return psprintf("window %s to %s, watermark %s", describe_time(part->view, window[0]), describe_time(part->view, window[1]), watermark);
 }
 
 /* How far behind the watermark was the late event? */
