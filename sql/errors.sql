@@ -89,6 +89,9 @@ CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT window_start, 
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT window_start, count(*) FROM s, tumble(at, NULL) GROUP BY 1;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT window_start, count(*) FROM s, tumble(at, 'a minute') GROUP BY 1;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT window_start, count(*) FROM s, tumble(at, v * interval '1 second') GROUP BY 1;
+CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT window_start, window_end, count(*) FROM s, tumble(at, '1 day', timezone => 'Mars/Olympus') GROUP BY 1, 2;
+CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT window_start, window_end, count(*) FROM s, hop(at, '1 day', '1 hour', timezone => '+05:30') GROUP BY 1, 2;
+CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT window_start, window_end, count(*) FROM s, cumulate(at, '1 hour', '1 day', timezone => 'UTC-3') GROUP BY 1, 2;
 -- A window function where it would not be taken for the window: groups would never close, sessions never meet.
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT window_start, count(*) FROM s, LATERAL (SELECT * FROM tumble(at, '1 minute')) w GROUP BY 1;
 CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous) AS SELECT window_start, window_end, count(*) FROM s, LATERAL (SELECT * FROM session(at, '1 minute')) w GROUP BY 1, 2;

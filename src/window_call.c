@@ -305,6 +305,22 @@ check_gap(const FuncExpr *call, ParseState *pstate)
 	cancel_parser_errposition_callback(&callback);
 }
 
+/* '+05:30' and 'UTC+5' are read as POSIX has them, west of Greenwich, which hardly anybody means. */
+static void
+check_zone(const FuncExpr *call, ParseState *pstate)
+{
+	Const	   *arg = constant_argument(call, shape_of(call)->zone);
+	const char *name = arg && !arg->constisnull ? TextDatumGetCString(arg->constvalue) : "";
+
+	if (strchr(name, '/') == NULL && strpbrk(name, "+-") != NULL && strpbrk(name, "123456789") != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("time zone \"%s\" of a window is an offset, not a name", name),
+				 errdetail("In offsets like this one, positive hours are west of Greenwich."),
+				 errhint("Use a full name such as 'Europe/Berlin', or 'Etc/GMT-5' for five hours east; see pg_timezone_names."),
+				 parser_errposition(pstate, exprLocation((const Node *) call))));
+}
+
 void
 sa_window_call_check(const FuncExpr *call, ParseState *pstate)
 {
@@ -323,6 +339,8 @@ sa_window_call_check(const FuncExpr *call, ParseState *pstate)
 				 errmsg("a window whose size or %s is NULL is not supported in continuous views", slide_name(shape)),
 				 errhint("Give an interval such as '5 minutes'."),
 				 parser_errposition(pstate, exprLocation((const Node *) call))));
+	if (shape->kind != SA_TRUNC)
+		check_zone(call, pstate);
 	setup_parser_errposition_callback(&callback, pstate, exprLocation((const Node *) call));
 	read_arguments(call, &arguments);
 	if (arguments.size_known && arguments.slide_known && shape->kind == SA_HOP)
