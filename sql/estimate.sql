@@ -130,6 +130,33 @@ SET client_min_messages = warning;
 DROP FOREIGN TABLE s, r CASCADE;
 DROP TABLE names;
 
+-- Sessions: so many begin in a time, and stay for their length and the delay.  A user comes for two events every ten minutes
+-- (and stays for 50 seconds), each minute another one.
+CREATE FOREIGN TABLE visits (k int, at timestamptz) SERVER stream_staged OPTIONS (event_time 'at', watermark '2 minutes', max_future 'infinity');
+INSERT INTO visits SELECT m % 10, '2024-01-01Z'::timestamptz + m * interval '1 minute' + e * interval '20 s'
+	FROM generate_series(0, 599) m, generate_series(0, 1) e ORDER BY m, e;
+CREATE FUNCTION sessions(watermark interval DEFAULT NULL, gap text DEFAULT $$'30 s'$$, OUT delay interval, OUT windows bigint, OUT groups bigint, OUT basis text)
+	RETURNS SETOF record LANGUAGE sql AS $$
+	SELECT delay, windows, groups, basis FROM stream_agg.estimate_state(format('SELECT k, window_start, window_end, avg(k) FROM visits, session(at, %s)
+		WHERE k < 100 GROUP BY 1, 2, 3', gap), watermark)$$;
+SELECT * FROM sessions();
+SELECT * FROM sessions('1 hour');
+SELECT * FROM sessions('1 hour', $$CASE WHEN k < 5 THEN interval '30 s' ELSE interval '-1 s' END$$);
+SELECT * FROM sessions(NULL, $$interval '1 hour'$$);
+CREATE MATERIALIZED VIEW visited WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS
+	SELECT k, window_start, window_end, avg(k) FROM visits, session(at, '30 s') GROUP BY 1, 2, 3;
+SELECT delay, windows, groups, basis FROM stream_agg.estimate_state('visited');
+CALL stream_agg.run('visits');
+SELECT delay, windows, groups, bytes > 0 AS some, basis FROM stream_agg.estimate_state('visited', '1 hour');
+ALTER MATERIALIZED VIEW visited SET (stream_agg.watermark = '1 hour');
+INSERT INTO visits SELECT m % 10, '2024-01-01 10:00Z'::timestamptz + m * interval '1 minute' + e * interval '20 s'
+	FROM generate_series(0, 599) m, generate_series(0, 1) e ORDER BY m, e;
+CALL stream_agg.run('visits');
+SELECT delay, windows, groups, basis FROM stream_agg.estimate_state('visited') LIMIT 2;
+SELECT * FROM sessions();
+DROP FUNCTION sessions;
+DROP FOREIGN TABLE visits CASCADE;
+
 -- A group costs at most about 150 bytes beside its key and its states (eight bytes each here), wherever they go to disk.
 CREATE FOREIGN TABLE many (k bigint, at timestamptz) SERVER stream_staged OPTIONS (event_time 'at', watermark '1 day', max_future 'infinity');
 CREATE MATERIALIZED VIEW updated WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS

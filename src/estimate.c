@@ -8,6 +8,9 @@
  * and R. K. Colwell et al., "Models and estimators linking individual-based and sample-based rarefaction,
  * extrapolation and comparison of assemblages", Journal of Plant Ecology 5, 2012, equation 9).
  *
+ * Sessions that are there at a time are those that begin in a time, multiplied by how long each is there (J. D. C. Little,
+ * "A proof for the queuing formula L = lambda W", Operations Research 9, 1961).
+ *
  * A query's sample is folded like a batch, into a state that is thrown away: as the caller, whose rights and
  * settings hold.  No locks but the query's; nothing to recover after a crash.
  */
@@ -58,6 +61,8 @@ typedef struct Estimate
 	int64		delay;			/* SA_NO_DELAY: none */
 	bool		complete;		/* windows never close */
 	int64		lateness;		/* that windows stay after their close */
+	bool		sessions;		/* of which the size is the mean length */
+	double		session_rate;	/* begun in a microsecond; < 0: not known */
 	double		window_groups;	/* of one window, or of all where there are none; < 0: not known */
 	double		group_bytes;
 	const char *basis;
@@ -93,6 +98,15 @@ put_row(ReturnSetInfo *rsinfo, int64 delay, double windows, double groups, doubl
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 
+static void
+put_sessions(ReturnSetInfo *rsinfo, const Estimate *estimate, int64 delay)
+{
+	double		stay = (double) delay + estimate->lateness + estimate->size;
+	double		groups = estimate->session_rate < 0 ? -1 : estimate->session_rate * stay;
+
+	put_row(rsinfo, delay, groups, groups, groups < 0 ? -1 : groups * estimate->group_bytes, estimate->basis);
+}
+
 /*
  * Windows that have begun and are not forgotten: those of `delay`, of allowed lateness, and of one more size.  As many panes begin in
  * that time where windows start, and as many again where they end, if that is elsewhere.
@@ -113,6 +127,7 @@ put_estimate(ReturnSetInfo *rsinfo, const Estimate *estimate, int64 asked)
 {
 	static const int longer[] = {2, 5, 10};
 	int64		unit = Min(Max(estimate->delay, estimate->size), MAX_DELAY_DAYS * USECS_PER_DAY);
+	void		(*put) (ReturnSetInfo *, const Estimate *, int64) = estimate->sessions ? put_sessions : put_delay;
 
 	if (!estimate->windowed)
 	{
@@ -125,17 +140,17 @@ put_estimate(ReturnSetInfo *rsinfo, const Estimate *estimate, int64 asked)
 		put_row(rsinfo, -1, -1, -1, -1, "in output mode complete no window is ever forgotten");
 		return;
 	}
-	if (estimate->size <= 0 || estimate->slide <= 0)
+	if (!estimate->sessions && (estimate->size <= 0 || estimate->slide <= 0))
 		return;					/* not constant */
 	if (estimate->delay == SA_NO_DELAY)
 		put_row(rsinfo, -1, -1, -1, -1, "without a watermark no window is ever forgotten");
 	else
-		put_delay(rsinfo, estimate, estimate->delay);
+		put(rsinfo, estimate, estimate->delay);
 	if (asked >= 0)
-		put_delay(rsinfo, estimate, asked);
+		put(rsinfo, estimate, asked);
 	else
 		for (int i = 0; i < lengthof(longer); i++)
-			put_delay(rsinfo, estimate, unit * longer[i]);
+			put(rsinfo, estimate, unit * longer[i]);
 }
 
 /* --- of a view --- */
@@ -153,6 +168,19 @@ delay_of(Oid stream, int64 own)
 	return own;
 }
 
+/* The gap of a session's window, microseconds; 0: it is not constant. */
+static int64
+constant_gap(const SaQuery *query)
+{
+	Const	   *gap = lsecond(query->window->args);
+	Interval   *interval;
+
+	if (!IsA(gap, Const) || gap->constisnull)
+		return 0;
+	interval = DatumGetIntervalP(gap->constvalue);
+	return interval->day * USECS_PER_DAY + interval->time;
+}
+
 /* Read as the owner, for the caller's rights do not matter here; explain() does the same. */
 static void
 look_at_definition(SaViewConfig *config, Estimate *estimate, bool *transform)
@@ -165,8 +193,9 @@ look_at_definition(SaViewConfig *config, Estimate *estimate, bool *transform)
 	query = sa_query_load(config->definition, config->view, GetUserId());
 	sa_option_view(config->options, &options);
 	estimate->windowed = query->windowed;
-	estimate->size = query->measures.usual;
+	estimate->size = query->sessions ? constant_gap(query) : query->measures.usual;
 	estimate->slide = query->measures.slide;
+	estimate->sessions = query->sessions;
 	estimate->delay = delay_of(config->stream, options.watermark);
 	estimate->panes = options.allowed_lateness == 0 && sa_query_has_panes(query, options.output_mode);
 	estimate->complete = options.output_mode == SA_COMPLETE;
@@ -174,6 +203,20 @@ look_at_definition(SaViewConfig *config, Estimate *estimate, bool *transform)
 	*transform = query->transform;
 	sa_query_free(query);
 	sa_owner_leave(&save);
+}
+
+/*
+ * Most groups there can be, those at hand taken to stay as briefly as they may.  The watermark says of a session how long it
+ * stays after its end.
+ */
+static void
+take_session_rate(Estimate *estimate, int64 groups)
+{
+	double		stay = (double) estimate->delay + estimate->lateness + estimate->size;
+
+	estimate->session_rate = estimate->delay != SA_NO_DELAY && stay > 0 ? groups / stay : -1;
+	estimate->basis = estimate->session_rate < 0 ? "how long sessions stay is not known" :
+		"at most, as if no session at hand were longer than the gap";
 }
 
 static void
@@ -189,7 +232,7 @@ estimate_view(ReturnSetInfo *rsinfo, Oid view, int64 asked)
 		return;
 	if (!sa_stats_last(view, &last))
 	{
-		estimate.window_groups = -1;
+		estimate.window_groups = estimate.session_rate = -1;
 		estimate.basis = "no batch since the server started";
 	}
 	else
@@ -200,11 +243,13 @@ estimate_view(ReturnSetInfo *rsinfo, Oid view, int64 asked)
 			return;
 		if (estimate.panes)
 			estimate.basis = "as in the largest open pane";
+		if (estimate.sessions)
+			take_session_rate(&estimate, last.groups);
 		estimate.window_groups = last.largest_window;
 		estimate.group_bytes = (double) last.state_bytes / Max(last.groups, 1);
 		if (last.windows == 0)
 		{
-			estimate.window_groups = -1;
+			estimate.window_groups = estimate.session_rate = -1;
 			estimate.basis = "no window is open";
 		}
 	}
@@ -243,6 +288,7 @@ typedef struct Sample
 	int64		rows;
 	int64		first;
 	int64		last;
+	double		length;			/* of all sessions */
 } Sample;
 
 static void
@@ -274,6 +320,17 @@ fold_row(Sample *sample, TupleTableSlot *slot, int64 start, int64 end, int64 tim
 
 	sa_state_advance(state, window, group, slot->tts_values, slot->tts_isnull);
 	count_row(sample, window, group, start, end, time);
+}
+
+static void
+fold_session(Sample *sample, TupleTableSlot *slot)
+{
+	SaState    *state = sample->state;
+	SaWindow   *window = sa_state_window(state, SA_NO_WINDOW_START, SA_NO_WINDOW_END);
+	uint32		hash = sa_state_hash(state, slot->tts_values, slot->tts_isnull);
+
+	sa_state_advance(state, window, sa_state_group(state, window, hash, slot->tts_values, slot->tts_isnull),
+					 slot->tts_values, slot->tts_isnull);
 }
 
 static void
@@ -313,7 +370,9 @@ take_windowed(Sample *sample, TupleTableSlot *slot)
 	sample->first = sample->rows == 0 ? time : Min(sample->first, time);
 	sample->last = sample->rows == 0 ? time : Max(sample->last, time);
 	sample->rows++;
-	if (query->hop_count > 0)
+	if (query->sessions)
+		fold_session(sample, slot);
+	else if (query->hop_count > 0)
 		fold_hops(sample, slot, time);
 	else if (query->window_set)
 		fold_windows(sample, slot, time);
@@ -472,6 +531,38 @@ estimate_all(const Sample *sample, Estimate *estimate)
 		estimate->basis = psprintf("no group was seen twice in " INT64_FORMAT " rows", in->rows);
 }
 
+/* The lengths of sessions, microseconds. */
+static void
+add_lengths(SaTouched *groups, int n, void *arg)
+{
+	Sample	   *sample = arg;
+	int			nkeys = sample->query->nkeys;
+	Datum	   *keys = palloc(sizeof(Datum) * (nkeys + 2));
+	bool	   *nulls = palloc(sizeof(bool) * (nkeys + 2));
+
+	for (int i = 0; i < n; i++)
+	{
+		sa_state_key_values(sample->state, groups[i].group, keys, nulls);
+		sample->length += DatumGetInt64(keys[nkeys + 1]) - DatumGetInt64(keys[nkeys]);
+	}
+}
+
+static void
+estimate_sessions(Sample *sample, Estimate *estimate, int64 groups)
+{
+	double		span = (double) sample->last - sample->first;
+
+	sa_state_close_sessions(sample->state, DT_NOEND, add_lengths, sample);
+	estimate->size = sample->length / groups;
+	if (span > 0)
+	{
+		estimate->session_rate = groups / span;
+		estimate->basis = psprintf(INT64_FORMAT " sessions in " INT64_FORMAT " rows", groups, sample->rows);
+	}
+	else
+		estimate->basis = "all events are of one time";
+}
+
 static void
 estimate_sample(ReturnSetInfo *rsinfo, SaQuery *query, int64 asked, int rows)
 {
@@ -479,22 +570,21 @@ estimate_sample(ReturnSetInfo *rsinfo, SaQuery *query, int64 asked, int rows)
 	SaStateSize size;
 	Estimate	estimate = {
 		.windowed = query->windowed,
-		.size = query->measures.usual,
+		.size = query->sessions ? constant_gap(query) : query->measures.usual,
 		.slide = query->measures.slide,
 		.delay = delay_of(query->stream, SA_NO_DELAY),
 		.window_groups = -1,
+		.sessions = query->sessions,
+		.session_rate = -1,
 		.basis = "the stream holds no event for this query"
 	};
 
-	if (query->sessions)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("an estimate of session windows is not supported"),
-				 errhint("Ask for that of a continuous view, which tells what there is now.")));
 	take_sample(&sample, query, rows);
 	sa_state_size(sample.state, &size);
 	estimate.group_bytes = (double) size.bytes / Max(size.groups, 1);
-	if (size.groups > 0 && query->windowed)
+	if (size.groups > 0 && query->sessions)
+		estimate_sessions(&sample, &estimate, size.groups);
+	else if (size.groups > 0 && query->windowed)
 		estimate_windows(&sample, &estimate);
 	else if (size.groups > 0)
 		estimate_all(&sample, &estimate);
