@@ -104,11 +104,12 @@ for my $round (1 .. $rounds)
 {
 	my $point = $points[ rand @points ];
 	my $action = rand() < 0.15 ? 'kill' : 'shortage';
-	my $pass = $point =~ /query|fold|result/ ? 1 + int(rand(100)) : 1;
+	my $view = $point =~ /write|close/ && rand() < 0.6 ? 'corrected' : undef;    # which has most to undo
+	my $pass = $point =~ /query|fold|result/ ? 1 + int(rand($view ? 40 : 100)) : 1;
 	feed();
 	$node->restart if rand() < 0.1;
 	choose_memory($node) if rand() < 0.2;
-	Faults::arm($node, $point, $action, pass => $pass);
+	Faults::arm($node, $point, $action, pass => $pass, $view ? (relation => $view) : ());
 	wait_until('all has been read', sub { defined try_query($node, "CALL stream_agg.run('s', '60 s')") });
 	$fired += Faults::state($node, $point) ne 'armed';
 	Faults::disarm($node);
@@ -116,7 +117,7 @@ for my $round (1 .. $rounds)
 	note "$bytes bytes, groups";
 	my $differences = differences();
 	$wrong += $differences ne '';
-	is($differences, '', "round $round, $action at $point, pass $pass") if $differences ne '' || $round == $rounds;
+	is($differences, '', "round $round, $action at $point" . ($view ? " in $view" : '') . ", pass $pass") if $differences ne '' || $round == $rounds;
 	last if $wrong;
 }
 cmp_ok($fired, '>', $rounds / 4, "$fired batches failed");
