@@ -115,6 +115,7 @@ INSERT INTO hops VALUES ('2024-01-01 12:07'), ('2024-01-01 12:20'), ('2024-01-01
 CALL stream_agg.run('hops');
 SELECT * FROM hopping ORDER BY 1;
 SELECT late, accepted, late_windows, corrections FROM stream_agg.views;
+SELECT line FROM stream_agg.explain('hopping') line WHERE line LIKE 'Window%';
 -- Another query, whose states cannot be combined.
 CREATE AGGREGATE plain_sum(int) (sfunc = int4pl, stype = int, initcond = '0');
 CREATE MATERIALIZED VIEW hopping WITH (stream_agg.continuous, stream_agg.replace) AS

@@ -383,13 +383,13 @@ explain_state(ReturnSetInfo *rsinfo, SaQuery *query, const SaViewOptions *option
 }
 
 static const char *
-explain_window(const SaQuery *query, SaOutputMode mode)
+explain_window(const SaQuery *query, const SaViewOptions *options)
 {
 	if (!query->windowed)
 		return "none";
-	if (sa_query_has_panes(query, mode))
+	if (options->allowed_lateness == 0 && sa_query_has_panes(query, options->output_mode))
 		return "yes, put together from panes";
-	return mode == SA_COMPLETE ? "yes, never closed" : "yes";
+	return options->output_mode == SA_COMPLETE ? "yes, never closed" : "yes";
 }
 
 static void
@@ -403,7 +403,7 @@ explain_view(ReturnSetInfo *rsinfo, SaViewConfig *config)
 							  get_rel_name(config->stream)));
 	put_line(rsinfo, psprintf("Output mode: %s", query->transform ? "append (transform)" :
 							  sa_option_mode_name(options.output_mode)));
-	put_line(rsinfo, psprintf("Window: %s", explain_window(query, options.output_mode)));
+	put_line(rsinfo, psprintf("Window: %s", explain_window(query, &options)));
 	if (!query->transform)
 		explain_state(rsinfo, query, &options);
 	put_line(rsinfo, "Each batch:");
