@@ -32,8 +32,6 @@ CREATE MATERIALIZED VIEW bad WITH (stream_agg.continuous) AS
 	GROUP BY name, window_start, window_end;
 CREATE MATERIALIZED VIEW bad WITH (stream_agg.continuous) AS
 	SELECT name, window_start, window_end, max(window_end) AS n FROM clicks, session(at, '5 s') GROUP BY name, window_start, window_end;
-CREATE MATERIALIZED VIEW bad WITH (stream_agg.continuous, stream_agg.state = 'unlogged') AS
-	SELECT name, window_start, window_end, avg(n) AS n FROM clicks, session(at, '5 s') GROUP BY name, window_start, window_end;
 CREATE MATERIALIZED VIEW bad WITH (stream_agg.continuous) AS SELECT name, window_start, window_end FROM clicks, session(at, '5 s');
 CREATE MATERIALIZED VIEW bad WITH (stream_agg.continuous) AS SELECT name, count(*) FROM clicks, session(at, '5 s') GROUP BY name;
 CREATE AGGREGATE lonely(int) (SFUNC = int4pl, STYPE = int, INITCOND = '0');

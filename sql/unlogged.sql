@@ -45,6 +45,16 @@ BEGIN
 	END LOOP;
 END $$;
 
+-- Chunks in the logs of views.
+CREATE FUNCTION logged() RETURNS TABLE (view regclass, chunks bigint) LANGUAGE plpgsql AS $$
+DECLARE
+	v record;
+BEGIN
+	FOR v IN SELECT c.view, c.state FROM stream_agg.view_config c WHERE c.state IS NOT NULL ORDER BY c.view::text LOOP
+		RETURN QUERY EXECUTE format('SELECT %L::regclass, count(*) FROM %s', v.view, v.state);
+	END LOOP;
+END $$;
+
 CREATE AGGREGATE ids(int) (sfunc = array_append, stype = int[], initcond = '{}');
 
 --
@@ -80,6 +90,13 @@ CREATE MATERIALIZED VIEW mixed WITH (stream_agg.continuous, stream_agg.state = '
 	FROM s, tumble(at, '5 minutes') GROUP BY window_start;
 CREATE MATERIALIZED VIEW stored WITH (stream_agg.continuous, stream_agg.state = 'unlogged', stream_agg.trigger = 'manual') AS
 	SELECT window_start, count(*) AS n, max(k) AS top FROM s, tumble(at, '5 minutes') GROUP BY window_start;
+CREATE MATERIALIZED VIEW visits WITH (stream_agg.continuous, stream_agg.output_mode = 'append', stream_agg.state = 'unlogged',
+	stream_agg.trigger = 'manual', stream_agg.max_batch_rows = 90) AS
+	SELECT k, window_start, window_end, count(*) AS n, avg(v) AS mean, max(id) AS last FROM s, session(at, '80 seconds')
+	GROUP BY k, window_start, window_end;
+CREATE MATERIALIZED VIEW spans WITH (stream_agg.continuous, stream_agg.state = 'unlogged', stream_agg.trigger = 'manual') AS
+	SELECT k, window_start, window_end, count(*) AS n, avg(v) AS mean, max(id) AS last FROM s, session(at, '80 seconds')
+	GROUP BY k, window_start, window_end;
 
 CREATE VIEW differences AS
 	WITH answer AS (SELECT k, window_start, window_end, count(*), avg(v), stddev(v::numeric), ids(id ORDER BY id)
@@ -87,11 +104,17 @@ CREATE VIEW differences AS
 		hops AS (SELECT k, window_end, count(*), avg(v), max(v) FROM l, hop(at, '10 minutes', '4 minutes') WHERE v <> 7
 			GROUP BY 1, 2 HAVING count(*) > 2),
 		mixture AS (SELECT window_start, sum(100 / (v - 3)), count(*), avg(v), max(k) FROM l, tumble(at, '5 minutes') WHERE v <> 3 GROUP BY 1),
-		plain AS (SELECT window_start, count(*), max(k) FROM l, tumble(at, '5 minutes') GROUP BY 1)
+		plain AS (SELECT window_start, count(*), max(k) FROM l, tumble(at, '5 minutes') GROUP BY 1),
+		islands AS (SELECT *, count(*) FILTER (WHERE begins) OVER (PARTITION BY k ORDER BY at) AS island
+			FROM (SELECT *, at > lag(at) OVER (PARTITION BY k ORDER BY at) + interval '80 seconds' AS begins FROM l) x),
+		sessions AS (SELECT k, min(at), max(at) + interval '80 seconds', count(*), avg(v), max(id) FROM islands GROUP BY k, island),
+		ended AS (SELECT * FROM sessions x (k, s, e) WHERE e < (SELECT max(at) - interval '10 minutes' FROM l))
 	SELECT (SELECT count(*) FROM ((TABLE answer EXCEPT ALL TABLE closed) UNION ALL (TABLE closed EXCEPT ALL TABLE answer)) x) AS closed,
 		(SELECT count(*) FROM ((TABLE hops EXCEPT ALL TABLE latest) UNION ALL (TABLE latest EXCEPT ALL TABLE hops)) x) AS latest,
 		(SELECT count(*) FROM ((TABLE mixture EXCEPT ALL TABLE mixed) UNION ALL (TABLE mixed EXCEPT ALL TABLE mixture)) x) AS mixed,
 		(SELECT count(*) FROM ((TABLE plain EXCEPT ALL TABLE stored) UNION ALL (TABLE stored EXCEPT ALL TABLE plain)) x) AS stored,
+		(SELECT count(*) FROM ((TABLE sessions EXCEPT ALL TABLE spans) UNION ALL (TABLE spans EXCEPT ALL TABLE sessions)) x) AS spans,
+		(SELECT count(*) FROM ((TABLE ended EXCEPT ALL TABLE visits) UNION ALL (TABLE visits EXCEPT ALL TABLE ended)) x) AS visits,
 		(SELECT string_agg(status, ' ') FROM stream_agg.views) AS statuses,
 		(SELECT bool_and(late = 0 AND (failed > 0) = (view = 'mixed'::regclass)) FROM stream_agg.views) AS counted;
 
@@ -126,6 +149,7 @@ TABLE differences;
 -- to heap and back, with state lost in between
 ALTER MATERIALIZED VIEW closed SET (stream_agg.state = 'heap');
 ALTER MATERIALIZED VIEW mixed RESET (stream_agg.state);
+ALTER MATERIALIZED VIEW visits RESET (stream_agg.state);
 CALL lose_state();
 CALL feed(1301, 1400);
 CALL stream_agg.run('s');
@@ -135,12 +159,15 @@ CALL feed(1401, 1500);
 CALL stream_agg.run('s');
 ALTER MATERIALIZED VIEW closed SET (stream_agg.state = 'unlogged');
 ALTER MATERIALIZED VIEW mixed SET (stream_agg.state = 'unlogged');
+ALTER MATERIALIZED VIEW visits SET (stream_agg.state = 'unlogged');
 CALL feed(1501, 1520);
 CALL stream_agg.run('s');
 CALL lose_state();
 CALL feed(1521, 1900);
 CALL stream_agg.run('s');
 TABLE differences;
+-- what the log had of their windows and sessions has gone with them
+SELECT * FROM logged();
 
 --
 -- A worker that stops in order saves them; the next one takes them back, once, and only as of where the view stands
@@ -202,6 +229,7 @@ SELECT count(*) FROM stream_agg.view_rebuild;
 DROP TABLE names;
 DROP FOREIGN TABLE timeless CASCADE;
 DROP PROCEDURE feed, lose_state;
+DROP FUNCTION logged;
 DROP VIEW steps;
 DROP TABLE l;
 DROP AGGREGATE ids(int);

@@ -46,6 +46,7 @@
 #include "window.h"
 
 #define MAX_MESSAGE 1000			/* bytes of an error kept with the view */
+#define MAX_CUTS 64				/* kept of where windows were born */
 #define BLOCK_ROWS 64			/* folded together, so that their groups can be fetched ahead */
 
 /* How far a run goes. */
@@ -364,6 +365,14 @@ horizon_of_state(const SaView *view, const SaState *state)
 	return state == view->state ? horizon_of(view, view->floor) : view->floor;
 }
 
+/* While rebuilding: a window that was there and no longer is.  What becomes of a session, its first event does not say. */
+static bool
+is_forgotten(const SaView *view, int64 start, int64 end)
+{
+	return !view->query->sessions &&
+		sa_watermark_closes(sa_state_last_end(view->state, start, end), horizon_of(view, view->floor));
+}
+
 /* The window of a row, or NULL when it belongs to none or is late for it. */
 static SaWindow *
 window_of_row(Part *part, int ordinal, const Datum *row, const bool *nulls)
@@ -383,9 +392,8 @@ window_of_row(Part *part, int ordinal, const Datum *row, const bool *nulls)
 			note_late_window(part, ordinal, start, end);
 			return NULL;
 		}
-		if (part->goal == RUN_REBUILD && sa_watermark_closes(sa_state_last_end(part->view->state, start, end),
-															 horizon_of(part->view, part->view->floor)))
-			return NULL;		/* forgotten since */
+		if (part->goal == RUN_REBUILD && is_forgotten(part->view, start, end))
+			return NULL;
 	}
 	part->outcomes[ordinal] = SA_OUTCOME_ACCEPTED;
 	if (part->kind == RUN_QUERY)
@@ -1118,6 +1126,16 @@ is_rebuilt(Part *part)
 	return true;
 }
 
+/* While rebuilding: those that have been forgotten, and that no record behind the beginning of this batch touches. */
+static void
+forget_sessions(Part *part)
+{
+	SaView	   *view = part->view;
+	TimestampTz bound = sa_rebuild_bound(view->steps, part->places, view->delay);
+
+	sa_state_close_sessions(view->state, horizon_of(view, Min(bound, view->floor)), NULL, NULL);
+}
+
 /* What of it has been made again so far; with the last batch, all. */
 static void
 write_rebuilt(Part *part)
@@ -1128,6 +1146,8 @@ write_rebuilt(Part *part)
 
 	for (int i = 0; i < n; i++)
 	{
+		if (states[i] == view->state && view->query->sessions)
+			forget_sessions(part);
 		sa_state_write(states[i]);
 		if (is_rebuilt(part))
 			sa_state_rebuild_end(states[i], horizon_of_state(view, states[i]), !view->incomplete);
@@ -1290,6 +1310,27 @@ forget_cuts(SaView *view)
 		forget_cut(view);
 }
 
+/* Of many, one that is close to its neighbours goes: what was born there is then read again from a little earlier on. */
+static void
+thin_cuts(SaView *view)
+{
+	uint64		least = PG_UINT64_MAX;
+	int			closest = 0;
+
+	if (list_length(view->cuts) <= MAX_CUTS)
+		return;
+	for (int i = 1; i + 1 < list_length(view->cuts); i++)
+	{
+		uint64		span = ((SaCut *) list_nth(view->cuts, i + 1))->batch - ((SaCut *) list_nth(view->cuts, i - 1))->batch;
+
+		if (span < least)
+			closest = i;
+		least = Min(least, span);
+	}
+	MemoryContextDelete(((SaCut *) list_nth(view->cuts, closest))->cxt);
+	view->cuts = list_delete_nth_cell(view->cuts, closest);
+}
+
 static void
 add_cut(SaView *view, uint64 batch, List *places)
 {
@@ -1303,6 +1344,7 @@ add_cut(SaView *view, uint64 batch, List *places)
 	MemoryContextSwitchTo(view->cxt);
 	view->cuts = lappend(view->cuts, cut);
 	MemoryContextSwitchTo(old);
+	thin_cuts(view);
 }
 
 /* Remember where the batch began when windows were born in it. */
@@ -1522,7 +1564,7 @@ run_excluding_offenders(Part *part)
 
 	while (!attempt(part, part->goal, 0, part->batch->nevents))
 	{
-		if (part->view->options.fail_on_error || part->batch->nevents == 0 || !is_querys_fault(part) ||
+		if ((part->view->options.fail_on_error && part->goal == RUN_ALL) || part->batch->nevents == 0 || !is_querys_fault(part) ||
 			!exclude_some(part, halve))
 			return false;
 		halve = false;

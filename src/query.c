@@ -1148,8 +1148,6 @@ sa_query_check_unlogged(const SaQuery *query, SaOutputMode mode, int64 watermark
 
 	if (mode == SA_COMPLETE)
 		refuse_unlogged("In output mode \"complete\" no window closes, so every record would have to be read again.");
-	if (query->sessions)
-		refuse_unlogged("Unlogged state is not supported for session windows.");
 	if (query->transform || !query->windowed || watermark == SA_NO_DELAY)
 		refuse_unlogged("Without windows that close, every record would have to be read again.");
 	if (joins_walker((Node *) query->below, &streams))

@@ -7,6 +7,11 @@
  * with the floor as it was at every record, accepts the same (event, window) pairs as the first time: without
  * steps the floor never exceeds the watermark that a partition's own records make (DESIGN.md 6).
  *
+ * Sessions that are forgotten may hold records on both sides of it, of which only those behind it are read again.  They make
+ * pieces of these sessions, which end no later, so they are told by their ends as these were: no later record touches
+ * a session once it is forgotten, so none has ever touched two of which one is forgotten and the other is not.  Nothing is
+ * dropped before it ends behind the bound by which all records still to be read are judged: it may grow.
+ *
  * Pure arithmetic on lists; steps commit with the positions.
  */
 #include "postgres.h"
@@ -193,6 +198,23 @@ sa_rebuild_advance(List *steps, List *before, List *after, int64 delay)
 			steps = add_step(steps, make_step(pos, floor));
 	}
 	return steps;
+}
+
+TimestampTz
+sa_rebuild_bound(List *steps, List *places, int64 delay)
+{
+	TimestampTz bound = DT_NOEND;
+	ListCell   *lc;
+
+	foreach(lc, places)
+	{
+		const SaViewPosition *place = lfirst(lc);
+
+		if (place->position < place->end)
+			bound = Min(bound, sa_watermark_bound(place->running_max, delay,
+												  sa_rebuild_floor(steps, place->topic, place->partition, place->position)));
+	}
+	return bound;
 }
 
 List *

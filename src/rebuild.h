@@ -35,6 +35,9 @@ extern List *sa_rebuild_advance(List *steps, List *before, List *after, int64 de
 /* The floor by which the record at this position was judged. */
 extern TimestampTz sa_rebuild_floor(List *steps, const char *topic, int32 partition, int64 position);
 
+/* No record that is left to be read is accepted if its time is before this. */
+extern TimestampTz sa_rebuild_bound(List *steps, List *places, int64 delay);
+
 /* Where rebuilding begins, and ends: places (of SaViewPosition) from the first steps to these positions. */
 extern List *sa_rebuild_begin(List *steps, List *positions);
 

@@ -85,7 +85,7 @@ sa_state_reset(SaState *state)
 	state->nmoves = state->maxmoves = 0;
 	state->index = NULL;
 	ItemPointerSetInvalid(&state->mark);
-	state->batch = 0;
+	state->batch = state->last_logged = 0;
 	state->recovered = false;
 	state->rebuilding = false;
 }
@@ -407,7 +407,7 @@ sa_state_add(SaWindow *window, SaGroup *group)
 }
 
 void
-sa_state_remove(SaState *state, SaWindow *window, SaGroup *group)
+sa_state_remove(SaWindow *window, SaGroup *group)
 {
 	SaGroup   **link = &window->buckets[group->hash & (window->nbuckets - 1)];
 
@@ -991,6 +991,8 @@ sa_state_commit(SaState *state)
 		group->unsaved &= state->unlogging;
 	}
 	state->unlogged = state->unlogging;
+	if (!state->unlogged)
+		state->last_logged = state->batch;
 	state->closed = state->closing;
 	for (int i = 0; i < SA_NLOGS; i++)
 		state->logs[i].dead_chunks += state->logs[i].chunks_deleted;
@@ -1129,7 +1131,7 @@ undo(SaState *state, SaTouched *entry)
 	if (entry->session || (state->sessions && entry->fresh))
 		sa_session_undo(state, entry);
 	else if (entry->fresh)
-		sa_state_remove(state, entry->window, group);
+		sa_state_remove(entry->window, group);
 	if (entry->undo)
 	{
 		restore_states(state, entry->window, group, entry->undo);
@@ -1306,6 +1308,9 @@ sa_state_size(SaState *state, SaStateSize *size)
 			size->last_birth = Max(size->last_birth, window->birth);
 		}
 	if (state->sessions)
+	{
 		size->oldest = sa_session_first_end(state);
+		sa_session_births(state, &size->first_birth, &size->last_birth);
+	}
 	size->bytes = MemoryContextMemAllocated(state->windows_cxt, true);
 }

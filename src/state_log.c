@@ -481,15 +481,20 @@ copy_live_entry(SaState *state, SaWindow *window, SaLogReader *reader, uint32 ha
 	end_entry(state, writer, before, &holder);
 }
 
-/* The oldest chunks, up to this one, go; what is alive in them is written again. */
+/* The oldest chunks, up to this one, go. */
+static void
+drop_chunks(SaChunks *chunks, int to)
+{
+	for (; chunks->retired < to; chunks->retired++)
+		chunks->entries -= chunks->list[chunks->retired].entries;
+}
+
+/* And what is alive in them is written again. */
 static void
 retire_chunks(SaState *state, LogWriter *writer, SaWindow *window, int log, int to)
 {
-	SaChunks   *chunks = &window->chunks[log];
-
-	each_entry(state, window, log, chunks->retired, to, copy_live_entry, writer);
-	for (; chunks->retired < to; chunks->retired++)
-		chunks->entries -= chunks->list[chunks->retired].entries;
+	each_entry(state, window, log, window->chunks[log].retired, to, copy_live_entry, writer);
+	drop_chunks(&window->chunks[log], to);
 	flush_chunk(state, writer);
 }
 
@@ -605,6 +610,19 @@ delete_old_chunks(SaState *state, int log)
 	table_close(rel, NoLock);
 }
 
+/* Unlogged: all sessions that the log has may have been forgotten, though not the window that they are of. */
+static void
+drop_old_sessions(SaState *state, SaWindow *window, void *arg)
+{
+	SaStateSize size;
+
+	if (window->chunks[SA_LOG].n == 0)
+		return;
+	sa_state_size(state, &size);
+	if (size.first_birth > state->last_logged)
+		drop_chunks(&window->chunks[SA_LOG], window->chunks[SA_LOG].n);
+}
+
 static bool
 spills(SaState *state)
 {
@@ -635,6 +653,8 @@ sa_state_write(SaState *state)
 		sa_state_each_window(state, compact_window, &writer);
 		end_writing(state, &writer);
 	}
+	if (state->sessions && state->unlogging && !state->rebuilding)
+		sa_state_each_window(state, drop_old_sessions, NULL);
 	delete_old_chunks(state, SA_LOG);
 	if (spills(state))
 		delete_old_chunks(state, SA_SPILL);

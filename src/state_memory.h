@@ -71,6 +71,7 @@ struct SaState
 	bool		lenient;		/* rows of the result may have lost their groups */
 	bool		unlogged;		/* as committed */
 	bool		unlogging;		/* in this batch */
+	uint64		last_logged;	/* the last batch that was not */
 	bool		sessions;		/* their starts and ends are the last two keys, in microseconds */
 	struct SaSessions *index;			/* of them, in windows_cxt; NULL: none yet */
 	int			nkeys;
@@ -115,11 +116,10 @@ extern void sa_state_commit_window(SaState *state, SaWindow *window, void *arg);
 extern SaGroup *sa_state_look_up(SaState *state, SaWindow *window, uint32 hash, const Datum *keys, const bool *nulls);
 extern SaGroup *sa_state_find(SaState *state, SaWindow *window, uint32 hash, Datum *keys, bool *nulls, bool *found);
 extern void sa_state_add(SaWindow *window, SaGroup *group); /* to its bucket */
-extern void sa_state_remove(SaState *state, SaWindow *window, SaGroup *group);
+extern void sa_state_remove(SaWindow *window, SaGroup *group);
 extern SaGroup *sa_state_make_group(SaState *state, SaArena *arena, Datum *keys, bool *nulls);
 extern SaGroup *sa_state_create_group(SaState *state, SaWindow *window, uint32 hash, Datum *keys, bool *nulls);
 extern void sa_state_touch(SaState *state, SaWindow *window, SaGroup *group, bool fresh, bool changed);
-extern SaGroup *sa_state_load(SaState *state, SaWindow *window, const SaColdEntry *entry);	/* back into memory */
 
 extern int64 sa_state_limit(void);	/* stream_agg.state_memory in bytes */
 extern int64 sa_state_excess(SaState *state);	/* bytes to be freed, 0 below the limit */

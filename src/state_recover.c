@@ -52,7 +52,7 @@ recover_entry(SaState *state, SaWindow *window, SaLogReader *reader, uint32 hash
 	if (state->sessions && sa_watermark_closes_session(DatumGetInt64(state->row_keys[state->nown + 1]), floor))
 		return;
 	if (state->sessions)
-		group = sa_session_recover(state, window, hash, state->row_keys, state->row_nulls);
+		group = sa_session_recover(state, window, hash, state->row_keys, state->row_nulls, false);
 	else
 		group = sa_state_find(state, window, hash, state->row_keys, state->row_nulls, &found);
 	sa_state_log_states(state, reader, window->hot, group);
@@ -190,11 +190,16 @@ static void
 recover_row(SaState *state, SaWindow *window, uint32 hash, Datum *values, bool *nulls)
 {
 	int			column = first_key(state);
-	bool		found;
-	SaGroup    *group = sa_state_find(state, window, hash, values + column, nulls + column, &found);
+	bool		found = false;
+	SaGroup    *group;
 
+	if (state->sessions && state->lenient)
+		group = sa_session_recover(state, window, hash, values + column, nulls + column, true);
+	else
+		group = sa_state_find(state, window, hash, values + column, nulls + column, &found);
 	if (!found && state->needs_log && !state->lenient)
 		sa_state_lost(state->logs[SA_LOG].relid);
+	group->unsaved |= !found && state->needs_log;
 	group->result_tid = *(ItemPointer) DatumGetPointer(values[0]);
 	column += state->nkeys;
 	sa_agg_run_in(state->run, window->hot);
@@ -392,7 +397,7 @@ is_closed(const SaState *state, const SaWindow *window, TimestampTz floor)
 static void
 check_recovered(SaState *state, SaWindow *window, void *floor)
 {
-	bool		needs_row = state->mode != SA_APPEND && state->query->having == NULL;
+	bool		needs_row = state->mode != SA_APPEND && state->query->having == NULL && !window->rows_unread;
 	SaColdSearch search;
 
 	if (is_closed(state, window, *(TimestampTz *) floor))
@@ -590,8 +595,6 @@ find_rows(SaState *state, TimestampTz floor, bool complete)
 	state->lenient = !complete;
 	recover_result(state, floor);
 	state->lenient = false;
-	if (complete)
-		sa_state_each_window(state, check_recovered, &floor);
 }
 
 void
@@ -601,7 +604,11 @@ sa_state_rebuild_end(SaState *state, TimestampTz floor, bool complete)
 	state->closed = state->closing = floor;
 	if (state->keeps_rows)
 		find_rows(state, floor, complete);
-	sa_state_each_window(state, sa_state_commit_window, NULL);
+	if (state->sessions)
+		sa_state_close_sessions(state, floor, NULL, NULL);
+	sa_state_commit(state);
+	if (state->keeps_rows && complete)
+		sa_state_each_window(state, check_recovered, &floor);
 	state->recovered = true;
 	state->rebuilding = false;
 }

@@ -33,6 +33,7 @@
 #define FIRST_ENDS 64
 #define FIRST_NODES 4096		/* bytes */
 #define MIN_GONE 1000			/* nodes that are worth moving the others */
+#define MAX_BIRTHS 64
 #define FEW 16					/* sessions that are passed by rather than read back */
 
 typedef struct SaSessionEnd
@@ -57,6 +58,13 @@ typedef struct SaNodes
 	int64		max;
 } SaNodes;
 
+/* How many sessions were born in this batch, or later but before the next of these. */
+typedef struct SaBirth
+{
+	uint32		batch;
+	int64		count;
+} SaBirth;
+
 typedef struct SaSessions
 {
 	SaArena		nodes;			/* in a context of their own */
@@ -65,6 +73,9 @@ typedef struct SaSessions
 	SaSessionNode **roots;		/* by hash of the keys */
 	uint32		nroots;			/* a power of two */
 	int64		count;
+	SaBirth		births[MAX_BIRTHS]; /* by batch */
+	int			nbirths;
+	uint32		last_birth;		/* ever */
 	SaEnds		all;
 	SaEnds		awaited;		/* that are not closed; not asked for: none */
 	SaNodes		ended;			/* those that this batch forgets */
@@ -214,6 +225,82 @@ create_index(SaState *state)
 	state->index = index;
 }
 
+/* --- births --- */
+
+/* Where births in this batch are counted; -1: before all. */
+static int
+find_birth(const SaBirth *births, int n, uint32 batch)
+{
+	int			i = n - 1;
+
+	while (i >= 0 && births[i].batch > batch)
+		i--;
+	return i;
+}
+
+/* Two that are close are counted as one: births may be said to be earlier than they were, never later. */
+static void
+thin_births(SaSessions *index)
+{
+	SaBirth    *births = index->births;
+	int			n = 0;
+	int			closest = 1;
+
+	for (int i = 0; i < index->nbirths; i++)
+		if (births[i].count > 0)
+			births[n++] = births[i];
+	index->nbirths = n;
+	if (n < MAX_BIRTHS)
+		return;
+	for (int i = 2; i + 1 < n; i++)
+		if (births[i + 1].batch - births[i - 1].batch < births[closest + 1].batch - births[closest - 1].batch)
+			closest = i;
+	births[closest - 1].count += births[closest].count;
+	memmove(&births[closest], &births[closest + 1], sizeof(SaBirth) * (n - closest - 1));
+	index->nbirths--;
+}
+
+static void
+count_birth(SaSessions *index, uint32 batch, int count)
+{
+	int			i;
+
+	if (index->nbirths == 0 || batch > index->last_birth)
+	{
+		if (index->nbirths == MAX_BIRTHS)
+			thin_births(index);
+		index->births[index->nbirths++] = (SaBirth) {.batch = batch};
+		index->last_birth = Max(index->last_birth, batch);
+	}
+	i = find_birth(index->births, index->nbirths, batch);
+	if (i < 0)
+		index->births[i = 0].batch = batch;
+	index->births[i].count += count;
+}
+
+void
+sa_session_births(const SaState *state, uint64 *first, uint64 *last)
+{
+	const SaSessions *index = state->index;
+	SaBirth		births[MAX_BIRTHS];
+
+	*first = PG_UINT64_MAX;
+	*last = 0;
+	if (index == NULL)
+		return;
+	memcpy(births, index->births, sizeof(births));
+	for (int64 i = 0; i < index->ended.n; i++)
+		births[find_birth(births, index->nbirths, index->ended.list[i]->birth)].count--;
+	for (int i = 0; i < index->nbirths; i++)
+		if (births[i].count > 0)
+		{
+			*first = Min(*first, births[i].batch);
+			*last = births[i].batch;
+		}
+}
+
+/* --- nodes --- */
+
 static SaSessionNode *
 make_node(SaSessions *index)
 {
@@ -242,10 +329,12 @@ sa_session_add(SaState *state, SaGroup *group, uint32 hash)
 	node->start = sa_session_start(state, group);
 	node->end = sa_session_end(state, group);
 	node->own_hash = hash;
+	node->birth = (uint32) state->batch;
 	node->group = group;
 	*sa_session_node(state, group) = node;
 	group->hash = priority(node);
 	insert(state->index, node);
+	count_birth(state->index, node->birth, 1);
 	state->index->count++;
 }
 
@@ -274,6 +363,7 @@ static void
 drop_node(SaSessions *index, SaSessionNode *node)
 {
 	take_out(index, node);
+	count_birth(index, node->birth, -1);
 	node->gone = true;
 	index->count--;
 	index->gone++;
@@ -657,7 +747,7 @@ set_bounds(SaState *state, SaWindow *window, SaSessionNode *node, int64 start, i
 		return;
 	}
 	take_out(state->index, node);
-	sa_state_remove(state, window, group);
+	sa_state_remove(window, group);
 	window->leaked--;
 	put_bounds(state, group, start, end);
 	sa_state_add(window, group);
@@ -679,7 +769,7 @@ leave(SaState *state, SaWindow *window, SaSessionNode *node)
 	drop_node(state->index, node);
 	if (node->group == NULL)
 		return;
-	sa_state_remove(state, window, node->group);
+	sa_state_remove(window, node->group);
 	node->group->gone = true;
 }
 
@@ -687,13 +777,14 @@ leave(SaState *state, SaWindow *window, SaSessionNode *node)
 static void
 merge(SaState *state, SaWindow *window, SaSessionNode *earlier, SaSessionNode *later)
 {
-	touch(state, window, earlier->group, false);
-	touch(state, window, later->group, false);
 	sa_agg_run_in(state->run, window->hot);
 	for (int i = 0; i < state->naggs; i++)
 		sa_agg_combine(state->aggs[i], state->run, &sa_group_states(earlier->group)[i], &sa_group_states(later->group)[i]);
 	set_bounds(state, window, earlier, earlier->start, later->end);
 	leave(state, window, later);
+	count_birth(state->index, earlier->birth, -1);
+	earlier->birth = Min(earlier->birth, later->birth);
+	count_birth(state->index, earlier->birth, 1);
 }
 
 static SaGroup *
@@ -717,6 +808,8 @@ sa_session_join(SaState *state, SaWindow *window, uint32 hash, Datum *keys, bool
 		return begin_session(state, window, hash, keys, nulls);
 	while ((earlier = next_touching(state, window, node, &bound, keys, nulls)) != NULL)
 	{
+		touch(state, window, earlier->group, false);
+		touch(state, window, node->group, false);
 		merge(state, window, earlier, node);
 		node = earlier;
 	}
@@ -867,7 +960,9 @@ sa_session_undo(SaState *state, const SaTouched *entry)
 		return;
 	put_bounds(state, group, entry->session->start, entry->session->end);
 	mark_gone(node, false);
+	node->birth = entry->session->birth;
 	insert(state->index, node);
+	count_birth(state->index, node->birth, 1);
 	state->index->count++;
 	state->index->gone--;
 	sa_state_add(entry->window, group);
@@ -877,7 +972,7 @@ sa_session_undo(SaState *state, const SaTouched *entry)
 /* --- recovery --- */
 
 SaGroup *
-sa_session_recover(SaState *state, SaWindow *window, uint32 hash, Datum *keys, bool *nulls)
+sa_session_recover(SaState *state, SaWindow *window, uint32 hash, Datum *keys, bool *nulls, bool combine)
 {
 	Bound		bound;
 	SaSessionNode *node = first_touching(state, window, &bound, hash, keys, nulls);
@@ -887,7 +982,10 @@ sa_session_recover(SaState *state, SaWindow *window, uint32 hash, Datum *keys, b
 		return sa_state_create_group(state, window, hash, keys, nulls);
 	while ((earlier = next_touching(state, window, node, &bound, keys, nulls)) != NULL)
 	{
-		leave(state, window, node);
+		if (combine)
+			merge(state, window, earlier, node);
+		else
+			leave(state, window, node);
 		node = earlier;
 	}
 	set_bounds(state, window, node, DatumGetInt64(keys[state->nown]), DatumGetInt64(keys[state->nown + 1]));

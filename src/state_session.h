@@ -20,6 +20,7 @@ typedef struct SaSessionNode
 	bool		gone;			/* part of another one now, or closed: in this batch, or for good */
 	bool		awaited;		/* to close; said only where that is asked */
 	uint32		own_hash;		/* of its keys without start and end */
+	uint32		birth;			/* the batch of its first event; 0: recovered */
 } SaSessionNode;
 
 /* A group's node, behind its keys. */
@@ -77,9 +78,15 @@ extern void sa_session_abort(SaState *state);
 extern SaSessionNode *sa_session_save(SaState *state, const SaGroup *group);
 extern void sa_session_undo(SaState *state, const SaTouched *entry);
 
-/* The session that a log has with these keys, in the place of older ones that have become part of it. */
-extern SaGroup *sa_session_recover(SaState *state, SaWindow *window, uint32 hash, Datum *keys, bool *nulls);
+/*
+ * The session that a log has with these keys, in the place of older ones that have become part of it.  Or put together
+ * from them (combine), where they are but pieces.
+ */
+extern SaGroup *sa_session_recover(SaState *state, SaWindow *window, uint32 hash, Datum *keys, bool *nulls, bool combine);
 extern bool sa_session_have_rows(const SaState *state); /* all that are out of memory */
+
+/* Read a group from its places back into memory (state.c). */
+extern SaGroup *sa_state_load(SaState *state, SaWindow *window, const SaColdEntry *entry);
 
 /*
  * These sessions, in pieces; those that are out of memory are read in the order in which they were written (state.c).
@@ -87,6 +94,9 @@ extern bool sa_session_have_rows(const SaState *state); /* all that are out of m
  */
 extern void sa_state_emit_sessions(SaState *state, SaWindow *window, SaSessionNode **sessions, int64 n, bool keep,
 								   SaGroupsCallback fn, void *arg);
+
+/* The batches of which sessions stay, the first perhaps too early; last 0: none, or recovered ones. */
+extern void sa_session_births(const SaState *state, uint64 *first, uint64 *last);
 
 extern TimestampTz sa_session_first_end(SaState *state);	/* DT_NOBEGIN: there is none */
 extern TimestampTz sa_session_next_close(SaState *state, TimestampTz floor);	/* DT_NOEND: all are closed */

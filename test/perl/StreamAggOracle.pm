@@ -720,7 +720,7 @@ sub variant
 sub is_rebuildable
 {
 	my ($view) = @_;
-	return $view->{window} && !$view->{window}{session} && defined $view->{delay} && $view->{mode} ne 'complete' && !$view->{join}
+	return $view->{window} && defined $view->{delay} && $view->{mode} ne 'complete' && !$view->{join}
 	  && ($view->{where} // '') !~ /SELECT/;
 }
 

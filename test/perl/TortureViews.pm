@@ -69,7 +69,7 @@ sub make_view
 		$view{group} = [ (map { s/^.* AS //r } @chosen), @window ];
 		$view{having} = 'count(*) > 2' if chance(0.15);
 	}
-	$view{state} = 'unlogged' if $options{unlogged} && $view{window} && $kind ne 'session' && !$view{join};
+	$view{state} = 'unlogged' if $options{unlogged} && $view{window} && !$view{join};
 	return \%view;
 }
 

@@ -1,6 +1,6 @@
 # 045_session_memory.pl: many more sessions are open than memory for state holds: they leave it, and come back when events
 # touch them, in update mode with states in the result and in the log, and in append mode, where late events may correct
-# them or not; through an orderly restart and a kill, until all close at once. Views are right, and stay within twice the limit.
+# them or not; unlogged; through an orderly restart and a kill, until all close at once. Views are right, and stay within twice the limit.
 #
 #   SA_SEED=n           (default: from the clock)
 #   SA_GROUPS=n         how many keys (default 40,000)
@@ -26,7 +26,8 @@ note "SA_SEED=$seed";
 
 my %aggs = (counted => 'count(*) AS n, sum(v) AS total, max(pad) AS top', averaged => 'count(*) AS n, avg(v) AS mean, max(pad) AS top');
 my %views = (counted => [ 'counted', 'update', 'heap' ], averaged => [ 'averaged', 'update', 'heap' ], closed => [ 'averaged', 'append', 'heap' ],
-	corrected => [ 'averaged', 'append', 'heap', '10 minutes' ]);
+	corrected => [ 'averaged', 'append', 'heap', '10 minutes' ],
+	unlogged => [ 'averaged', 'update', 'unlogged' ], closed_unlogged => [ 'averaged', 'append', 'unlogged' ]);
 
 my $node = make_node('session_memory', conf => "stream_agg.state_memory = '${limit}kB'\nstream_agg.segment_size = '4MB'\nwork_mem = '64MB'\nautovacuum = off\n");
 $node->start;
@@ -95,19 +96,30 @@ sub compare
 	return;
 }
 
+# How often a view reads again what it had read, since the log was so long.
+sub rebuilds { return scalar(() = slurp_file($node->logfile, $_[0]) =~ /to rebuild its state/g); }
+
 my $any = "abs(hashint8(i + $seed)::bigint) % $keys";
 feed('new sessions', $keys, "i::bigint * 7919 % $keys", "i % 1000 * interval '1 second'");
 is($node->safe_psql('postgres', 'SELECT count(*), min(groups), max(groups) FROM stream_agg.views'), join('|', scalar keys %views, $keys, $keys), 'all are open');
 feed('sessions that come back', $rows, $any, "interval '20 minutes' + i % 600 * interval '1 second'");
 feed('others before them', $rows / 2, $any, "interval '-30 minutes' + i % 1800 * interval '1 second'");
 compare('while they are open');
+my $log = -s $node->logfile;
 $node->restart;
 feed('after a restart', $rows / 2, $any, "interval '15 minutes' + i % 1800 * interval '1 second'");
+is(rebuilds($log), 0, 'unlogged state survives an orderly stop');
+$log = -s $node->logfile;
 kill_server($node);
 $node->start;
 feed('after a kill', $rows / 2, $any, "interval '12 minutes' + i % 1800 * interval '1 second'");
+is(rebuilds($log), 2, 'and is made again after a kill');
 feed('some close', $rows / 2, "$any % 100", "interval '80 minutes'");
 compare('when some have closed');
+kill_server($node);
+$node->start;
+feed('after another kill', $rows / 2, "$any % 100", "interval '90 minutes' + i % 1800 * interval '1 second'");
+compare('when they have been made again from later on');
 feed('closing', 10, 'i', "interval '1 day'");
 compare('after they have closed');
 is($node->safe_psql('postgres', 'SELECT DISTINCT groups FROM stream_agg.views'), '10', 'they are forgotten');
