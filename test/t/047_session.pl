@@ -1,7 +1,7 @@
 # 047_session.pl: sessions hold the answer by gaps and islands, batch by batch, when batches fail on the way and are
 # tried again, in the same worker: what a failed one has merged, moved and closed in memory is as it was. And after
 # kills and restarts, with the log compacted in between, and memory that now holds all sessions and now does not. So do
-# those that late events may correct, and of which nothing is ever forgotten.
+# those that late events may correct, and of which nothing is ever forgotten. States are on the heap or unlogged, as it comes.
 #
 #   SA_SEED=n    repeats a run
 use strict;
@@ -24,7 +24,7 @@ srand($seed);
 my $rounds = 12;
 my $delay = '15 seconds';
 my $gap = "CASE k WHEN 0 THEN interval '1 second' ELSE interval '4 seconds' END";
-my @points = qw(query fold result_write close_window state_write before_commit compact);
+my @points = qw(query fold result_write close_window state_write before_commit compact spill rebuild);
 my $node = make_node('session', conf => "max_worker_processes = 12\nstream_agg.state_memory = '64kB'\n");
 $node->start;
 $node->safe_psql('postgres', <<"SQL");
@@ -56,6 +56,7 @@ for my $view (sort keys %targets)
 	my ($columns, $mode, $lateness) = (select_list($view), $targets{$view}{mode} // 'update', $targets{$view}{lateness} // '0');
 	my $having = $targets{$view}{having} ? " HAVING $targets{$view}{having}" : '';
 	$node->safe_psql('postgres', "CREATE MATERIALIZED VIEW $view WITH (stream_agg.continuous, stream_agg.output_mode = '$mode',"
+		  . " stream_agg.state = '" . ($mode ne 'complete' && rand() < 0.5 ? 'unlogged' : 'heap') . "',"
 		  . " stream_agg.trigger = 'manual', stream_agg.allowed_lateness = '$lateness', stream_agg.max_batch_rows = "
 		  . (50 + int(rand(300))) . ") AS SELECT $columns, $targets{$view}{aggs} FROM s, session(at, $gap)"
 		  . ($targets{$view}{where} ? " WHERE $targets{$view}{where}" : '') . " GROUP BY $columns$having");
@@ -108,6 +109,7 @@ for my $round (1 .. $rounds)
 	my $pass = $point =~ /query|fold|result/ ? 1 + int(rand($view ? 40 : 100)) : 1;
 	feed();
 	$node->restart if rand() < 0.1;
+	crash_child($node, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'stream_agg worker'") if $point eq 'rebuild';
 	choose_memory($node) if rand() < 0.2;
 	Faults::arm($node, $point, $action, pass => $pass, $view ? (relation => $view) : ());
 	wait_until('all has been read', sub { defined try_query($node, "CALL stream_agg.run('s', '60 s')") });
