@@ -69,6 +69,8 @@ sub make_view
 		$view{group} = [ (map { s/^.* AS //r } @chosen), @window ];
 		$view{having} = 'count(*) > 2' if chance(0.15);
 	}
+	# In which order events of several partitions are read is nobody's to tell.
+	$view{dedup} = pick('v', 'k, v', 'v, kt') if $stream->{partitions} == 1 && $view{mode} ne 'complete' && chance(0.3);
 	$view{state} = 'unlogged' if $options{unlogged} && $view{window} && !$view{join};
 	return \%view;
 }
@@ -88,6 +90,7 @@ sub create
 	my %options = (output_mode => $view->{mode}, trigger => pick('immediate', 'immediate', '50 ms', '300 ms'));
 	$options{max_batch_rows} = pick(7, 50, 300) if chance(0.5);
 	$options{late_events} = 'drop' if $view->{drop_late};
+	$options{dedup_key} = $view->{dedup} if $view->{dedup};
 	$options{state} = $view->{state} if $view->{state};
 	my $with = join(', ', 'stream_agg.continuous', map { "stream_agg.$_ = '$options{$_}'" } sort keys %options);
 	my $from = $view->{stream}{name} . ($view->{join} ? " $view->{join}" : '') . ($view->{window} ? ", $view->{window}" : '');
@@ -105,7 +108,13 @@ sub check
 	my $from = 'good' . ($view->{join} ? " $view->{join}" : '') . ($view->{window} ? ", $view->{window}" : '');
 	$from .= ' AS own (own_start, own_end)' if $session;
 	$from .= " WHERE $view->{where}" if $view->{where};
-	my $kept = $session ? 'wm IS NULL OR own_start >= wm' : $view->{window} ? 'wm IS NULL OR window_end > wm' : 'true';
+	my $kept = $session ? 'wm IS NULL OR own_start >= wm' : $view->{window} ? 'wm IS NULL OR window_end > wm' : $view->{dedup} ? 'wm IS NULL OR ts >= wm' : 'true';
+	my $until = $view->{window} && !$session ? "(SELECT max(window_end) FROM $view->{window})" : "ts + interval '1 microsecond'";
+	my $single = $view->{dedup}
+	  ? "SELECT * FROM (SELECT *, see_key(until::timestamp, wm::timestamp) OVER (PARTITION BY $view->{dedup} ORDER BY pos ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+	  . " AS seen FROM (SELECT *, $until AS until FROM timed) t) t WHERE ROW($view->{dedup}) IS NOT NULL IS NOT TRUE OR seen IS NULL OR coalesce(seen <= wm::timestamp, false)"
+	  : 'TABLE timed';
+	my $late_windows = $view->{window} ? '(SELECT count(*) FROM below) - (SELECT count(*) FROM kept)' : '0';
 	my $closed = !$view->{window} || $view->{mode} ne 'append' ? ''
 	  : ' WHERE window_end ' . ($session ? '<' : '<=') . ' (SELECT watermark FROM last)';
 	my $sessions = $session ? StreamAggOracle::sessions('true', @{ $view->{keys} }) : '';
@@ -122,20 +131,22 @@ BEGIN ISOLATION LEVEL REPEATABLE READ;
 WITH c AS MATERIALIZED (SELECT id, status, message FROM stream_agg.view_config WHERE view = '$name'::regclass),
 p AS MATERIALIZED (SELECT * FROM stream_agg.view_position WHERE view_id = (SELECT id FROM c)),
 mine AS MATERIALIZED (SELECT l.*, pos * 16 + part AS place FROM $log l JOIN p ON p.partition = l.part WHERE pos >= coalesce(p.start_position, 0) AND pos < p.position),
-good AS MATERIALIZED (SELECT *, max(ts) OVER (PARTITION BY part ORDER BY pos ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) - interval '$delay' AS wm
+timed AS MATERIALIZED (SELECT *, max(ts) OVER (PARTITION BY part ORDER BY pos ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) - interval '$delay' AS wm
 	FROM mine WHERE verdict = 'good'),
+good AS MATERIALIZED ($single),
 last AS MATERIALIZED (SELECT CASE WHEN count(*) = count(m) THEN min(m) END - interval '$delay' AS watermark
-	FROM p LEFT JOIN LATERAL (SELECT max(ts) AS m FROM good WHERE part = p.partition) x ON true),
+	FROM p LEFT JOIN LATERAL (SELECT max(ts) AS m FROM timed WHERE part = p.partition) x ON true),
 below AS MATERIALIZED (SELECT * FROM $from),
 kept AS MATERIALIZED (SELECT * FROM below WHERE $kept),$sessions
 answer AS MATERIALIZED ($answer),
 got AS MATERIALIZED (TABLE $name),
 w AS MATERIALIZED (SELECT count(*) AS "read", 0 AS skipped, 0 AS tombstone, count(*) FILTER (WHERE verdict = 'malformed') AS malformed,
-	count(*) FILTER (WHERE verdict = 'null_time') AS null_time, 0 AS future, 0 AS duplicate, 0 AS failed,
+	count(*) FILTER (WHERE verdict = 'null_time') AS null_time, 0 AS future,
+	(SELECT count(*) FROM timed) - (SELECT count(*) FROM good) AS duplicate, 0 AS failed,
 	(SELECT count(*) FROM good) - (SELECT count(DISTINCT place) FROM below) AS filtered,
 	(SELECT count(DISTINCT place) FROM below) - (SELECT count(DISTINCT place) FROM kept) AS late,
 	(SELECT count(DISTINCT place) FROM kept) AS accepted,
-	(SELECT count(*) FROM below) - (SELECT count(*) FROM kept) AS late_windows FROM mine)
+	$late_windows AS late_windows FROM mine)
 SELECT '$name', (SELECT count(*) FROM (TABLE answer EXCEPT ALL TABLE got) x), (SELECT count(*) FROM (TABLE got EXCEPT ALL TABLE answer) x),
 	(SELECT coalesce($n, 0) FROM got), (SELECT coalesce($n, 0) FROM answer),
 	(SELECT ROW($got)::text FROM p), (SELECT ROW($wanted)::text FROM w),
