@@ -107,7 +107,7 @@ ALTER TABLE stream_agg.dead_letter ADD COLUMN seen boolean;
 -- partition that had any.
 CREATE TABLE stream_agg.view_duplicate (
 	view_id			integer NOT NULL,
-	topic			text COLLATE "C" NOT NULL,
+	topic			text NOT NULL,
 	partition		integer NOT NULL,
 	"first"			bigint NOT NULL,			-- position
 	"last"			bigint NOT NULL,

@@ -22,6 +22,7 @@
 #include "catalog/indexing.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_collation.h"
 #include "catalog/pg_extension.h"
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
@@ -275,6 +276,14 @@ sa_catalog_scan(Relation rel, const char *index, Oid oid)
 	return systable_beginscan(rel, sa_catalog_relation(index), true, NULL, 1, &key);
 }
 
+/* Indexes of topics are sorted by the database's collation, not by that of catalogs. */
+void
+sa_catalog_topic_key(ScanKey key, AttrNumber attr, const char *topic)
+{
+	ScanKeyInit(key, attr, BTEqualStrategyNumber, F_TEXTEQ, CStringGetTextDatum(topic));
+	key->sk_collation = DEFAULT_COLLATION_OID;
+}
+
 void
 sa_catalog_put(Relation rel, HeapTuple old, HeapTuple tuple)
 {
@@ -478,8 +487,7 @@ begin_positions(Relation rel, int view_id, const char *topic, int32 partition, S
 	ScanKeyInit(&keys[0], Anum_pos_view_id, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(view_id));
 	if (topic)
 	{
-		ScanKeyInit(&keys[1], Anum_pos_topic, BTEqualStrategyNumber, F_TEXTEQ,
-					CStringGetTextDatum(topic));
+		sa_catalog_topic_key(&keys[1], Anum_pos_topic, topic);
 		ScanKeyInit(&keys[2], Anum_pos_partition, BTEqualStrategyNumber, F_INT4EQ,
 					Int32GetDatum(partition));
 		nkeys = 3;
@@ -834,6 +842,7 @@ sa_catalog_note_loss(Oid stream, const SaPosition *first, int64 next)
 
 	for (int i = 0; i < lengthof(keys); i++)
 		ScanKeyInit(&keys[i], i + 1, BTEqualStrategyNumber, equal[i], values[i]);
+	sa_catalog_topic_key(&keys[1], 2, first->topic);
 	scan = systable_beginscan(rel, sa_catalog_relation("data_loss_pkey"), true, NULL, lengthof(keys), keys);
 	if (!HeapTupleIsValid(systable_getnext(scan)))
 		CatalogTupleInsert(rel, heap_form_tuple(RelationGetDescr(rel), values, nulls));

@@ -89,6 +89,7 @@ extern bool sa_catalog_usable(void);
 
 /* Rows of one of ours whose first column, that of the index, is this OID; and write one in the place of the old (NULL: none). */
 extern SysScanDesc sa_catalog_scan(Relation rel, const char *index, Oid oid);
+extern void sa_catalog_topic_key(ScanKey key, AttrNumber attr, const char *topic);	/* and where the topic is this one */
 extern void sa_catalog_put(Relation rel, HeapTuple old, HeapTuple tuple);
 
 /* In CurrentMemoryContext; NULL when there is none. */

@@ -171,7 +171,7 @@ is_there(Relation rel, Oid stream, SaDeadLetter *letter)
 	bool		found = false;
 
 	ScanKeyInit(&keys[0], Anum_letter_stream, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(stream));
-	ScanKeyInit(&keys[1], Anum_letter_topic, BTEqualStrategyNumber, F_TEXTEQ, CStringGetTextDatum(letter->topic));
+	sa_catalog_topic_key(&keys[1], Anum_letter_topic, letter->topic);
 	ScanKeyInit(&keys[2], Anum_letter_partition, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(letter->partition));
 	ScanKeyInit(&keys[3], Anum_letter_position, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(letter->position));
 	scan = systable_beginscan(rel, sa_catalog_relation("dead_letter_place"), true, NULL, lengthof(keys), keys);
@@ -368,7 +368,7 @@ failed_positions(Relation rel, SaBatch *batch, const SaBatchPartition *partition
 	HeapTuple	tuple;
 
 	ScanKeyInit(&keys[0], Anum_letter_stream, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(batch->stream));
-	ScanKeyInit(&keys[1], Anum_letter_topic, BTEqualStrategyNumber, F_TEXTEQ, CStringGetTextDatum(partition->topic));
+	sa_catalog_topic_key(&keys[1], Anum_letter_topic, partition->topic);
 	ScanKeyInit(&keys[2], Anum_letter_partition, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(partition->partition));
 	ScanKeyInit(&keys[3], Anum_letter_position, BTGreaterEqualStrategyNumber, F_INT8GE, Int64GetDatum(partition->first));
 	ScanKeyInit(&keys[4], Anum_letter_position, BTLessStrategyNumber, F_INT8LT, Int64GetDatum(partition->next));

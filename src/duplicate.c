@@ -96,7 +96,7 @@ begin_rows(Relation rel, Relation index, int view_id, const char *topic, int32 p
 	ScanKeyData keys[4];
 
 	ScanKeyInit(&keys[0], Anum_duplicate_view_id, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(view_id));
-	ScanKeyInit(&keys[1], Anum_duplicate_topic, BTEqualStrategyNumber, F_TEXTEQ, CStringGetTextDatum(topic));
+	sa_catalog_topic_key(&keys[1], Anum_duplicate_topic, topic);
 	ScanKeyInit(&keys[2], Anum_duplicate_partition, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(partition));
 	ScanKeyInit(&keys[3], Anum_duplicate_last, strategy, compare, Int64GetDatum(position));
 	return systable_beginscan_ordered(rel, index, NULL, lengthof(keys), keys);

@@ -38,8 +38,8 @@ my $workers = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'strea
 # A database of its own for each test, with a server k.
 sub make_database
 {
-	my ($db) = @_;
-	$node->safe_psql('postgres', "CREATE DATABASE $db");
+	my ($db, $like) = @_;
+	$node->safe_psql('postgres', "CREATE DATABASE $db " . ($like // ''));
 	$node->safe_psql($db, "CREATE EXTENSION stream_agg;"
 		. " CREATE SERVER k FOREIGN DATA WRAPPER stream_agg OPTIONS (type 'kafka', bootstrap_servers '@{[ $kafka->bootstrap ]}')");
 	return;
@@ -593,6 +593,33 @@ sub test_topics
 	return;
 }
 
+# Topics are found by their names in whatever order the database has them.
+sub test_topic_order
+{
+	my $db = 'topic_order';
+	my @topics = qw(alpha Beta a-b ab a_c);
+	eval { make_database($db, "TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en'"); 1 } or plan skip_all => 'a server with ICU';
+	$kafka->create_topic($_, 1) for @topics;
+	my $columns = "$event_columns, t text OPTIONS (metadata 'topic'), ts timestamptz OPTIONS (metadata 'timestamp')";
+	create_stream($db, 'mixed', $columns, topic => join(', ', @topics), event_time => 'ts', watermark => '1 day');
+	create_view($db, 'v', 'SELECT t, sum(10 / (id % 5)) AS total, count(*) AS n FROM mixed GROUP BY t');
+	create_view($db, 'u', "SELECT t, window_start, avg(10 / (id % 5)) AS mean, count(*) AS n FROM mixed, tumble(ts, '36500 days') GROUP BY t, window_start",
+		state => 'unlogged', dedup_key => 't, id');
+	for my $round (1 .. 2)
+	{
+		$kafka->produce_lines($_, 0, [ events(1, 9), '{' ]) for @topics;
+		is(run_all($db, 'mixed'), '', 'run()');
+		my $n = 8 * $round;
+		is_query($db, 'SELECT string_agg(t, \',\' ORDER BY t COLLATE "C"), min(n), max(n) FROM v', join(',', sort @topics) . "|$n|$n", "round $round: all are read");
+		is_query($db, 'SELECT DISTINCT reason, count(*) FROM stream_agg.dead_letters WHERE view IS NULL OR view = \'v\'::regclass GROUP BY topic, reason ORDER BY 1', "failed|$round\nmalformed|$round",
+			'and what is refused is kept');
+		is_query($db, 'SELECT position FROM stream_agg.partitions GROUP BY position', 10 * $round, 'once');
+		crash_child($node, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'stream_agg worker' AND datname = '$db'") if $round == 1;
+	}
+	is_query($db, 'SELECT DISTINCT n FROM u', '8', 'duplicates, too, after a crash');
+	return;
+}
+
 # ---- run()
 
 sub test_run
@@ -1092,6 +1119,7 @@ my @tests = (
 	start_end => [ \&test_start_end ],
 	change => [ \&test_change ],
 	topics => [ \&test_topics ],
+	topic_order => [ \&test_topic_order ],
 	run => [ \&test_run ],
 	group => [ \&test_group ],
 	select => [ \&test_select ],
