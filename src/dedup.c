@@ -142,7 +142,8 @@ sa_dedup_check(const SaQuery *query, List *columns)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("dedup_key needs a window whose size is constant"),
-				 errdetail("Keys are kept until the last window of their events is forgotten, which must follow from the time alone.")));
+				 errdetail("Keys are kept until the last window of their events is forgotten, which must follow from the time alone."),
+				 errhint("Use constants for its size, slide and origin.")));
 }
 
 SaDedup *
