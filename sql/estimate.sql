@@ -112,6 +112,7 @@ SELECT * FROM stream_agg.estimate_state('SELECT k, FROM s');
 SELECT * FROM stream_agg.estimate_state('SELECT k, count(*) FROM names GROUP BY k');
 SELECT * FROM stream_agg.estimate_state('SELECT k, count(*), random() FROM s GROUP BY k');
 SELECT * FROM stream_agg.estimate_state('SELECT 1 / (v - v), count(*) FROM s GROUP BY 1');
+SELECT * FROM stream_agg.estimate_state('SELECT window_start, count(*) FROM s, LATERAL (SELECT * FROM tumble(at, ''1 hour'')) w GROUP BY 1');
 SELECT * FROM stream_agg.estimate_state('SELECT 1; SELECT 2');
 SELECT * FROM stream_agg.estimate_state('WITH d AS (DELETE FROM names RETURNING *) SELECT k, count(*) FROM s GROUP BY k');
 SELECT * FROM stream_agg.estimate_state('nothing');

@@ -450,6 +450,7 @@ check_query(const Change *change, Query *query, const char *query_string)
 
 	pstate->p_sourcetext = query_string;
 	sa_ddl_view_check_permissions(query);
+	sa_query_check_new(query, pstate);
 	split = sa_query_split(find_window(change, query), pstate);
 	sa_ddl_view_check_options(split, &change->options);
 	sa_query_free(split);

@@ -319,6 +319,7 @@ check_view(NewView *new, ParseState *pstate)
 				 errmsg("WITH NO DATA is not supported in continuous views"),
 				 errhint("Use start = 'latest' to begin with the events to come.")));
 	sa_ddl_view_check_permissions(new->query);
+	sa_query_check_new(new->query, pstate);
 	new->query = sa_window_group(new->query);
 	new->split = sa_query_split(new->query, pstate);
 	check_boundaries(new);

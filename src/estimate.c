@@ -608,6 +608,7 @@ split_text(char *text)
 				(errcode(ERRCODE_SYNTAX_ERROR),
 				 errmsg("one SELECT is needed, as in CREATE CONTINUOUS VIEW")));
 	query = parse_analyze_fixedparams(linitial(list), text, NULL, 0, NULL);
+	sa_query_check_new(query, pstate);
 	result = sa_query_split(sa_window_group(query), pstate);
 	error_context_stack = callback.previous;
 	free_parsestate(pstate);

@@ -257,6 +257,22 @@ check_window_time(SplitContext *split, FuncExpr *window)
 	table_close(rel, AccessShareLock);
 }
 
+void
+sa_query_check_new(Query *query, ParseState *pstate)
+{
+	ListCell   *lc;
+
+	foreach(lc, query->rtable)
+	{
+		FuncExpr   *func = sa_window_call_hidden(lfirst(lc));
+
+		if (func != NULL)
+			refuse(pstate, exprLocation((Node *) func),
+				   "a window function in a sub-query, among ROWS FROM or WITH ORDINALITY is not supported",
+				   "Put the window function by itself in the FROM list of the view's query.");
+	}
+}
+
 static void
 find_stream_and_window(SplitContext *split)
 {
@@ -271,10 +287,6 @@ find_stream_and_window(SplitContext *split)
 		FuncExpr   *func;
 
 		rti++;
-		if ((func = sa_window_call_hidden(rte)) != NULL)
-			refuse(split->pstate, exprLocation((Node *) func),
-				   "a window function in a sub-query, among ROWS FROM or WITH ORDINALITY is not supported",
-				   "Put the window function by itself in the FROM list of the view's query.");
 		if (is_stream_rte(rte))
 		{
 			split->stream_rti = rti;

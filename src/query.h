@@ -90,6 +90,9 @@ typedef struct SaQuery
  */
 extern SaQuery *sa_query_split(Query *query, ParseState *pstate);
 
+/* Complain of what views that are there already may have, but new ones may not. */
+extern void sa_query_check_new(Query *query, ParseState *pstate);
+
 /*
  * The same for the SELECT kept in a definition view, to run with the rights of owner; its columns are those of
  * the same names in the result table (InvalidOid: still those of the select list).
