@@ -107,6 +107,16 @@ SELECT watermark FROM stream_agg.views WHERE view = 'at_once'::regclass;
 SELECT asked_by FROM stream_agg.watermark_advances WHERE view = 'at_once'::regclass ORDER BY asked_at DESC LIMIT 1;
 DROP OWNED BY stranger;
 DROP ROLE stranger;
+-- a year that was mistyped can be taken back; where events of any time are believed nobody is warned
+SET timezone = 'UTC';
+BEGIN;
+SELECT stream_agg.advance_watermark('at_once', '2420-01-01 12:00Z');
+ALTER FOREIGN TABLE s OPTIONS (SET max_future '1 day');
+SELECT stream_agg.advance_watermark('at_once', '2420-01-01 12:00Z');
+SELECT stream_agg.advance_watermark('at_once', '2024-01-01 12:32Z');
+SELECT stream_agg.advance_watermark('at_once', now() + interval '23 hours');
+ROLLBACK;
+RESET timezone;
 -- the last ones are kept
 DO $$ BEGIN FOR i IN 1 .. 120 LOOP PERFORM stream_agg.advance_watermark('at_once', '2024-01-01 12:32Z'::timestamptz + i * interval '1 second'); END LOOP; END $$;
 CALL stream_agg.run('at_once');

@@ -64,6 +64,22 @@ has_watermark(const SaViewConfig *config)
 	return options.watermark != SA_NO_DELAY || stream->watermark != SA_NO_DELAY;
 }
 
+/* An event of that time would not be believed; whoever has mistyped it is told while he can still take it back. */
+static void
+warn_of_future(const SaViewConfig *config, TimestampTz watermark)
+{
+	Relation	rel = table_open(config->stream, AccessShareLock);
+	int64		max_future = sa_option_stream(rel)->max_future;
+	TimestampTz now = GetCurrentTimestamp();
+
+	table_close(rel, NoLock);
+	if (watermark > now && watermark - now > max_future)
+		ereport(WARNING,
+				(errmsg("the watermark of continuous view \"%s\" will be far ahead of the clock", get_rel_name(config->view)),
+				 errdetail("Events of windows that end by %s will be late, for a watermark does not go back.", timestamptz_to_str(watermark)),
+				 errhint("If that is not meant, roll back; later, only stream_agg.reset() begins anew.")));
+}
+
 /*
  * advance_watermark(view, time): as if all of its partitions had come so far.  The worker does it, under its own lock
  * on the view.
@@ -84,6 +100,7 @@ sa_advance_watermark(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("continuous view \"%s\" has no watermark", get_rel_name(config->view)),
 				 errhint("Set the option watermark of the view or of its stream.")));
+	warn_of_future(config, watermark);
 	sa_advance_ask(config->view, watermark);
 	sa_slot_want_at_commit(config->stream);
 	PG_RETURN_VOID();
