@@ -303,6 +303,36 @@ sub test_no_timestamp
 }
 
 # A log that begins beyond 2^33: made of an empty one by giving its files other names, while the broker is down.
+# An event further ahead of its record than max_future moves no watermark; one that is just so far does. What the clock here
+# says does not matter.
+sub test_future
+{
+	my $db = 'future';
+	make_database($db);
+	$kafka->create_topic('future', 2);
+	create_stream($db, 'f', 'id int, event_time timestamptz', topic => 'future', watermark => '0', max_future => '10 minutes');
+	create_view($db, 'minutes', q{SELECT window_start, count(*) AS n FROM f, tumble(event_time, '1 minute') GROUP BY 1}, output_mode => 'append', trigger => 'manual');
+	create_view($db, 'visits', q{SELECT window_start, window_end, count(*) AS n FROM f, session(event_time, '1 minute') GROUP BY 1, 2}, output_mode => 'append', trigger => 'manual',
+		max_batch_rows => 1);
+	my $sent = 1_700_000_000;
+	my $event = sub { my ($id, $after) = @_; return { value => sprintf('{"id":%d,"event_time":"%s"}', $id, iso($sent + $after)), timestamp => $sent * 1000 } };
+	for my $p (0, 1)
+	{
+		$kafka->produce('future', $p, $event->(1, 0), $event->(2, 86_400), $event->(3, 60), $event->(4, 601), $event->(5, 59));
+	}
+	is(run_all($db, 'f'), '', 'run');
+	is_query($db, 'SELECT view, future, late, accepted, watermark FROM stream_agg.views ORDER BY view::text',
+		join("\n", 'minutes|4|0|6|2023-11-14 22:14:20+00', 'visits|4|2|4|2023-11-14 22:14:20+00'), 'what is far ahead moves nothing');
+	is_query($db, q{SELECT reason, partition, event ->> 'id', arrival FROM stream_agg.dead_letters WHERE view IS NULL ORDER BY partition, position},
+		join("\n", map { my $p = $_; map { "future|$p|$_|2023-11-14 22:13:20+00" } 2, 4 } 0, 1), 'and is kept aside');
+	$kafka->produce('future', $_, $event->(6, 600)) for 0, 1;
+	is(run_all($db, 'f'), '', 'run');
+	is_query($db, 'SELECT DISTINCT future, watermark FROM stream_agg.views', '4|2023-11-14 22:23:20+00', 'just so far is not too far');
+	is_query($db, 'SELECT sum(n) FROM minutes', '6', 'and closes what is to be closed');
+	$node->safe_psql('postgres', "DROP DATABASE $db");
+	return;
+}
+
 sub test_offsets
 {
 	my $db = 'offsets';
@@ -1113,6 +1143,7 @@ my @tests = (
 	malformed => [ \&test_malformed ],
 	tombstones => [ \&test_tombstones ],
 	no_timestamp => [ \&test_no_timestamp ],
+	future => [ \&test_future ],
 	sizes => [ \&test_sizes ],
 	metadata => [ \&test_metadata ],
 	two_views => [ \&test_two_views ],
