@@ -50,6 +50,8 @@ SELECT stream_agg.execute($$ALTER CONTINUOUS VIEW days AS
 	SELECT date_trunc('day', at) AS day, count(*) AS n, avg(fare) AS mean FROM taps WHERE card < 3 GROUP BY 1$$);
 SELECT stream_agg.execute($$ALTER CONTINUOUS VIEW days AS
 	SELECT date_trunc('day', at, 'Europe/Berlin') AS day, count(*) AS n, avg(fare) AS mean FROM taps GROUP BY 1$$);
+SELECT stream_agg.execute($$ALTER CONTINUOUS VIEW days AS
+	SELECT window_start AS day, count(*) AS n, avg(fare) AS mean FROM taps, LATERAL (SELECT * FROM tumble(at, '1 day')) w GROUP BY 1$$);
 SELECT pg_get_viewdef(definition) FROM stream_agg.views WHERE view = 'days'::regclass;
 SELECT delay, windows FROM stream_agg.estimate_state('SELECT date_trunc(''hour'', at), count(*) FROM taps GROUP BY 1', '2 hours');
 
