@@ -280,7 +280,28 @@ SELECT view, duplicate, late, accepted, late_windows, corrections, groups, windo
 SELECT stream_agg.advance_watermark('ended', '2024-01-01 00:03');
 CALL stream_agg.run('ended');
 SELECT groups, oldest_window_end FROM stream_agg.views WHERE view = 'ended'::regclass;
+DROP MATERIALIZED VIEW ended, current;
+
+-- A dead letter that is fed again, between two that have closed; and one that comes too late for that.
+CREATE FUNCTION weight(who text) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$BEGIN IF who = 'bad' THEN RAISE 'too bad'; END IF; RETURN 1; END$$;
+CREATE MATERIALIZED VIEW ended WITH (stream_agg.continuous, stream_agg.output_mode = 'append', stream_agg.trigger = 'manual',
+	stream_agg.allowed_lateness = '1 minute', stream_agg.start = 'latest') AS
+	SELECT 'all' AS who, window_start, window_end, sum(weight(who)) AS n FROM visits, session(at, '5 s') WHERE who <> 'clock'
+	GROUP BY window_start, window_end;
+CREATE MATERIALIZED VIEW current WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS
+	SELECT count(*) AS n FROM visits;
+CREATE TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON ended FOR EACH ROW EXECUTE FUNCTION note_session();
+CALL stream_agg.run('visits');
+CALL visit('bad 05:00', 'ann 05:20', 'bad 05:23', 'ann 05:28', 'clock 06:18');
+SELECT * FROM changed();
+CREATE OR REPLACE FUNCTION weight(who text) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 1';
+SELECT stream_agg.replay_dead_letters('ended');
+CALL stream_agg.run('ended');
+SELECT * FROM changed();
+SELECT status, failed, late, accepted, replayed, corrections, groups FROM stream_agg.views WHERE view = 'ended'::regclass;
+SELECT view, reason, event ->> 'at' AS at, message FROM stream_agg.dead_letters;
 DROP FOREIGN TABLE visits CASCADE;
+DROP FUNCTION weight;
 DROP TABLE session_changes;
 DROP FUNCTION changed, note_session;
 DROP PROCEDURE visit;
