@@ -634,25 +634,28 @@ sub test_loss_of_state
 	make_database($db, $topic);
 	create_view($db, 'u', 'update', state => 'unlogged');
 	create_view($db, 'neighbour', 'update', state => 'heap');
+	$node->safe_psql($db, "CREATE MATERIALIZED VIEW session WITH (stream_agg.continuous, stream_agg.state = 'unlogged') AS"
+		  . " SELECT window_start, window_end, count(*) AS n, avg(v) AS mean FROM s, session(ts, '10 s') GROUP BY window_start, window_end");
 	produce($topic, 0, 1 .. 58);
 	is(run_all($db), '', 'the first records');
 	remove_records($topic, 0, 55, sub { run_all($db) });
 	is(run_all($db), '', 'while they are in memory, nobody needs them again');
 	my ($low, $high) = $kafka->watermarks($topic, 0);
 	lose_states($db);
-	produce($topic, 0, 200);
-	ok_until($db, "SELECT status = 'failed' FROM stream_agg.views WHERE view = 'u'::regclass", 'then the view fails');
+	produce($topic, 0, 60, 200);
+	ok_until($db, "SELECT bool_and(status = 'failed') FROM stream_agg.views WHERE view IN ('u'::regclass, 'session'::regclass)", 'then the views fail');
 	like($node->safe_psql($db, "SELECT message FROM stream_agg.views WHERE view = 'u'::regclass"),
 		qr/its state cannot be rebuilt: records from position \d+ to @{[ $low - 1 ]} of topic "$topic", partition 0,/, 'and says why');
 	is(run_all($db, 'neighbour'), '', 'the neighbour goes on');
 	my $before = $node->safe_psql($db, 'SELECT sum(n) FROM u');
 	$node->safe_psql($db, "ALTER FOREIGN TABLE s OPTIONS (ADD on_data_loss 'skip')");
-	$node->safe_psql($db, "SELECT stream_agg.resume('u')");
+	$node->safe_psql($db, "SELECT stream_agg.resume('u'), stream_agg.resume('session')");
 	is(run_all($db), '', "with on_data_loss = 'skip' it goes on");
-	is_query($db, "SELECT skipped, read = $high + 1, " . balanced_counters() . " FROM stream_agg.views WHERE view = 'u'::regclass", '0|t|t',
+	is_query($db, "SELECT skipped, read = $high + 2, " . balanced_counters() . " FROM stream_agg.views WHERE view = 'u'::regclass", '0|t|t',
 		'with every record counted once');
 	is_query($db, 'SELECT count(*) FROM stream_agg.data_losses', '1', 'and the loss is recorded');
 	is_query($db, "SELECT sum(n) > $before FROM u", 't', 'what was in the results stays');
+	is_query($db, 'SELECT window_end - window_start, n FROM session ORDER BY window_start', "00:01:09|59\n00:00:10|1", 'and sessions are one, of what is left');
 	$node->safe_psql('postgres', "DROP DATABASE $db");
 	return;
 }
