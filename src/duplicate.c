@@ -104,32 +104,46 @@ begin_rows(Relation rel, Relation index, int view_id, const char *topic, int32 p
 
 /* --- saving and forgetting --- */
 
-void
-sa_duplicate_save(int view_id, const SaBatch *batch, const bool *duplicates)
-{
-	Places	   *places = palloc0(sizeof(Places) * (batch->npartitions + 1));
-	Relation	rel;
-
-	for (int i = 0; i < batch->nevents; i++)
-		if (duplicates[i])
-			append_place(&places[batch->events[i].partition], batch->events[i].position);
-	rel = table_open(sa_catalog_relation("view_duplicate"), RowExclusiveLock);
-	for (int i = 0; i < batch->npartitions; i++)
-		if (places[i].bytes.data)
-			insert_row(rel, view_id, &batch->partitions[i], &places[i]);
-	table_close(rel, NoLock);
-	CommandCounterIncrement();
-}
-
 static void
-delete_before(Relation rel, Relation index, int view_id, const SaStep *step)
+delete_before(Relation rel, Relation index, int view_id, const char *topic, int32 partition, int64 position)
 {
-	SysScanDesc scan = begin_rows(rel, index, view_id, step->topic, step->partition, BTLessStrategyNumber, step->position);
+	SysScanDesc scan = begin_rows(rel, index, view_id, topic, partition, BTLessStrategyNumber, position);
 	HeapTuple	tuple;
 
 	while (HeapTupleIsValid(tuple = systable_getnext_ordered(scan, ForwardScanDirection)))
 		CatalogTupleDelete(rel, &tuple->t_self);
 	systable_endscan_ordered(scan);
+}
+
+/* Positions have gone back: it is of a topic that was made anew. */
+static bool
+begins_anew(const SaBatchPartition *partition)
+{
+	return partition->loss == SA_LOSS_PASSED && partition->kept_first < partition->first;
+}
+
+void
+sa_duplicate_save(int view_id, const SaBatch *batch, const bool *duplicates)
+{
+	Places	   *places = palloc0(sizeof(Places) * (batch->npartitions + 1));
+	Relation	rel = table_open(sa_catalog_relation("view_duplicate"), RowExclusiveLock);
+	Relation	index = index_open(sa_catalog_relation("view_duplicate_pkey"), AccessShareLock);
+
+	for (int i = 0; i < batch->nevents; i++)
+		if (duplicates[i])
+			append_place(&places[batch->events[i].partition], batch->events[i].position);
+	for (int i = 0; i < batch->npartitions; i++)
+	{
+		const SaBatchPartition *partition = &batch->partitions[i];
+
+		if (begins_anew(partition))
+			delete_before(rel, index, view_id, partition->topic, partition->partition, PG_INT64_MAX);
+		if (places[i].bytes.data)
+			insert_row(rel, view_id, partition, &places[i]);
+	}
+	index_close(index, NoLock);
+	table_close(rel, NoLock);
+	CommandCounterIncrement();
 }
 
 void
@@ -145,7 +159,7 @@ sa_duplicate_forget(int view_id, List *steps)
 		const SaStep *step = lfirst(lc);
 
 		if (before == NULL || before->partition != step->partition || strcmp(before->topic, step->topic) != 0)
-			delete_before(rel, index, view_id, step);
+			delete_before(rel, index, view_id, step->topic, step->partition, step->position);
 		before = step;
 	}
 	index_close(index, NoLock);

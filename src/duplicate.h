@@ -8,7 +8,7 @@
 #include "batch.h"
 #include "nodes/pg_list.h"
 
-/* Keep those of a batch, by the ordinals of its events. */
+/* Keep those of a batch, by the ordinals of its events; of none, duplicates may be NULL. */
 extern void sa_duplicate_save(int view_id, const SaBatch *batch, const bool *duplicates);
 
 /* Forget those before the first step (of a sorted list of SaStep) of each partition; with the last step, all go (catalog.c). */

@@ -48,6 +48,7 @@
 #define MAX_MESSAGE 1000			/* bytes of an error kept with the view */
 #define MAX_CUTS 64				/* kept of where windows were born */
 #define BLOCK_ROWS 64			/* folded together, so that their groups can be fetched ahead */
+#define MAX_KEPT 2				/* states of a view that its results do not hold */
 
 /* How far a run goes. */
 typedef enum RunKind
@@ -107,8 +108,6 @@ is_unlogged(const SaView *view)
 {
 	return view->options.unlogged && (OidIsValid(view->config->state) || OidIsValid(view->config->dedup));
 }
-
-#define MAX_KEPT 2
 
 /* What of the view's state its results do not hold, groups and keys: all of it is unlogged, or none.  How many. */
 static int
@@ -1098,6 +1097,7 @@ save_replayed(Part *part)
 	SaState    *states[MAX_KEPT];
 	int			n = kept_states(part->view, states);
 
+	part->to_log = false;
 	for (int i = 0; i < n; i++)
 	{
 		int			touched;
@@ -1285,7 +1285,7 @@ save_steps(Part *part)
 
 		view->new_steps = sa_rebuild_advance(steps, view->positions, view->new_positions, view->delay);
 	}
-	if (view->dedup && view->new_steps != NIL && part->duplicates && !part->replay)
+	if (view->dedup && view->new_steps != NIL && !part->replay)
 		sa_duplicate_save(view->config->id, part->batch, part->duplicates);
 	if (sa_rebuild_same(view->steps, view->new_steps))
 		return;
