@@ -655,7 +655,11 @@ sub test_loss_of_state
 		'with every record counted once');
 	is_query($db, 'SELECT count(*) FROM stream_agg.data_losses', '1', 'and the loss is recorded');
 	is_query($db, "SELECT sum(n) > $before FROM u", 't', 'what was in the results stays');
-	is_query($db, 'SELECT window_end - window_start, n FROM session ORDER BY window_start', "00:01:09|59\n00:00:10|1", 'and sessions are one, of what is left');
+  SKIP:
+	{
+		skip 'the mock deletes records by adding others, which close the session', 1 unless $kafka->is_real;
+		is_query($db, 'SELECT window_end - window_start, n FROM session ORDER BY window_start', "00:01:09|59\n00:00:10|1", 'and sessions are one, of what is left');
+	}
 	$node->safe_psql('postgres', "DROP DATABASE $db");
 	return;
 }
