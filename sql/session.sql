@@ -243,3 +243,27 @@ FROM (SELECT *, count(*) FILTER (WHERE begins) OVER (PARTITION BY name ORDER BY 
 GROUP BY name, session ORDER BY name, 2;
 DROP TABLE events;
 DROP AGGREGATE lonely(int);
+
+-- Rows of closed sessions stay known when their state has been made again, whatever the next batch comes to.
+CREATE FOREIGN TABLE again (at timestamptz, k int, v int) SERVER stream_staged OPTIONS (event_time 'at', watermark '10 s', max_future 'infinity');
+CREATE MATERIALIZED VIEW closed WITH (stream_agg.continuous, stream_agg.output_mode = 'append', stream_agg.state = 'unlogged',
+	stream_agg.allowed_lateness = '20 s', stream_agg.idle_timeout = '1 day', stream_agg.on_idle = 'advance', stream_agg.max_batch_rows = 50) AS
+	SELECT k, window_start, window_end, count(*) AS n, avg(v) AS mean FROM again, session(at, '2 s') GROUP BY k, window_start, window_end;
+CREATE PROCEDURE feed_again(first int, last int) LANGUAGE sql AS $$
+	INSERT INTO again SELECT '2000-01-01Z'::timestamptz + i * interval '1 s', CASE WHEN i % 2 = 0 THEN 0 ELSE i END, 1 FROM generate_series(first, last) i$$;
+CALL feed_again(1, 1000);
+CALL stream_agg.run('again');
+CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not now'; END $$;
+CREATE TRIGGER fail AFTER INSERT ON closed FOR EACH ROW EXECUTE FUNCTION fail();
+VACUUM FULL closed;
+CALL feed_again(1001, 1010);
+CALL stream_agg.run('again');
+DROP TRIGGER fail ON closed;
+INSERT INTO again SELECT '2000-01-01Z'::timestamptz + i * interval '1 s', i, 1 FROM generate_series(983, 989, 2) i;
+SELECT stream_agg.resume('closed');
+CALL stream_agg.run('again');
+SELECT status, message, accepted, corrections FROM stream_agg.views;
+SELECT k, n FROM closed WHERE k > 978 ORDER BY k;
+DROP FOREIGN TABLE again CASCADE;
+DROP PROCEDURE feed_again(int, int);
+DROP FUNCTION fail();

@@ -399,6 +399,17 @@ sa_catalog_running_streams(void)
 	return result;
 }
 
+/* How many columns hold all of it. */
+static int
+columns_for(const SaViewConfig *config)
+{
+	if (OidIsValid(config->dedup_spill))
+		return Anum_view_dedup_spill;
+	if (OidIsValid(config->dedup))
+		return Anum_view_dedup;
+	return OidIsValid(config->spill) ? Anum_view_spill : Natts_view_1_0;
+}
+
 void
 sa_catalog_insert_view(const SaViewConfig *config)
 {
@@ -407,7 +418,7 @@ sa_catalog_insert_view(const SaViewConfig *config)
 	bool		nulls[Natts_view] = {0};
 	HeapTuple	tuple;
 
-	check_columns(rel, Natts_view_1_0, Natts_view);
+	check_columns(rel, columns_for(config), Natts_view);
 	values[Anum_view_id - 1] = Int32GetDatum(config->id);
 	values[Anum_view_view - 1] = ObjectIdGetDatum(config->view);
 	values[Anum_view_definition - 1] = ObjectIdGetDatum(config->definition);
@@ -732,7 +743,7 @@ sa_catalog_change_view(const SaViewConfig *config)
 	bool		replace[Natts_view] = {0};
 	int			old_id;
 
-	check_columns(rel, Natts_view_1_0, Natts_view);
+	check_columns(rel, columns_for(config), Natts_view);
 	if (!HeapTupleIsValid(tuple))
 		elog(ERROR, "no configuration of continuous view %u", config->view);
 	old_id = read_view(tuple, RelationGetDescr(rel))->id;

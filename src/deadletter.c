@@ -345,21 +345,26 @@ sa_deadletter_delete(Oid stream, Oid view)
 	CommandCounterIncrement();
 }
 
-/* Is this the letter of an event that failed in this view? */
+/* Is this the letter of an event of this view's own? */
 static bool
-is_failure(HeapTuple tuple, TupleDesc desc, Oid view)
+is_of_view(HeapTuple tuple, TupleDesc desc, Oid view)
 {
 	bool		isnull;
 	Oid			letter_view = DatumGetObjectId(heap_getattr(tuple, Anum_letter_view, desc, &isnull));
 
-	if (isnull || letter_view != view)
-		return false;
-	return strcmp(TextDatumGetCString(heap_getattr(tuple, Anum_letter_reason, desc, &isnull)), SA_REASON_FAILED) == 0;
+	return !isnull && letter_view == view;
 }
 
-/* Positions of the failures of a view in one partition of the batch, rising, as a list of int64 *. */
+/* Of a record, by its place and, since a topic may have been made anew, by its arrival. */
+typedef struct Refused
+{
+	int64		position;
+	TimestampTz arrival;
+} Refused;
+
+/* The events that the view has refused in one partition of the batch, as a list of Refused *, by position. */
 static List *
-failed_positions(Relation rel, SaBatch *batch, const SaBatchPartition *partition, Oid view)
+refused_events(Relation rel, SaBatch *batch, const SaBatchPartition *partition, Oid view)
 {
 	List	   *result = NIL;
 	Relation	index = index_open(sa_catalog_relation("dead_letter_place"), AccessShareLock);
@@ -375,15 +380,16 @@ failed_positions(Relation rel, SaBatch *batch, const SaBatchPartition *partition
 	scan = systable_beginscan_ordered(rel, index, NULL, lengthof(keys), keys);
 	while (HeapTupleIsValid(tuple = systable_getnext_ordered(scan, ForwardScanDirection)))
 	{
-		int64	   *position;
+		Refused    *refused;
 		bool		isnull;
 
 		CHECK_FOR_INTERRUPTS();
-		if (!is_failure(tuple, RelationGetDescr(rel), view))
+		if (!is_of_view(tuple, RelationGetDescr(rel), view))
 			continue;
-		position = palloc(sizeof(int64));
-		*position = DatumGetInt64(heap_getattr(tuple, Anum_letter_position, RelationGetDescr(rel), &isnull));
-		result = lappend(result, position);
+		refused = palloc(sizeof(Refused));
+		refused->position = DatumGetInt64(heap_getattr(tuple, Anum_letter_position, RelationGetDescr(rel), &isnull));
+		refused->arrival = arrival_of(tuple, RelationGetDescr(rel));
+		result = lappend(result, refused);
 	}
 	systable_endscan_ordered(scan);
 	index_close(index, NoLock);
@@ -391,31 +397,33 @@ failed_positions(Relation rel, SaBatch *batch, const SaBatchPartition *partition
 }
 
 bool *
-sa_deadletter_failed(SaBatch *batch, Oid view)
+sa_deadletter_refused(SaBatch *batch, Oid view)
 {
 	Relation	rel = table_open(sa_catalog_relation("dead_letter"), AccessShareLock);
 	MemoryContext old = MemoryContextSwitchTo(batch->cxt);
-	bool	   *failed = NULL;
+	bool	   *refused = NULL;
 
 	for (int i = 0; i < batch->npartitions; i++)
 	{
-		List	   *positions = failed_positions(rel, batch, &batch->partitions[i], view);
-		ListCell   *lc = list_head(positions);
+		List	   *events = refused_events(rel, batch, &batch->partitions[i], view);
+		int			j = 0;
+		ListCell   *lc;
 
-		if (lc && failed == NULL)
-			failed = MemoryContextAllocExtended(batch->cxt, batch->nevents, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
-		for (int j = 0; j < batch->nevents && lc; j++)
+		if (events != NIL && refused == NULL)
+			refused = MemoryContextAllocExtended(batch->cxt, batch->nevents, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+		foreach(lc, events)
 		{
-			if (batch->events[j].partition != i)
-				continue;
-			while (lc && *(int64 *) lfirst(lc) < batch->events[j].position)
-				lc = lnext(positions, lc);
-			failed[j] = lc && *(int64 *) lfirst(lc) == batch->events[j].position;
+			const Refused *event = lfirst(lc);
+
+			while (j < batch->nevents && (batch->events[j].partition != i || batch->events[j].position < event->position))
+				j++;
+			if (j < batch->nevents && batch->events[j].position == event->position && batch->events[j].arrival == event->arrival)
+				refused[j] = true;
 		}
 	}
 	table_close(rel, NoLock);
 	MemoryContextSwitchTo(old);
-	return failed;
+	return refused;
 }
 
 void

@@ -61,10 +61,10 @@ extern void sa_deadletter_write(Oid stream, List *letters);
 extern void sa_deadletter_delete(Oid stream, Oid view);
 
 /*
- * For every event of the batch, whether it is kept aside as one that failed in this view; NULL: none is.  In the
- * batch's context.
+ * For every event of the batch, whether it is kept aside as one that this view has refused, for whatever reason by now; NULL:
+ * none is.  In the batch's context.
  */
-extern bool *sa_deadletter_failed(SaBatch *batch, Oid view);
+extern bool *sa_deadletter_refused(SaBatch *batch, Oid view);
 
 /* Another process may have deleted letters of the stream: this one must count again. */
 extern void sa_deadletter_recount(Oid stream);

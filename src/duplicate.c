@@ -115,33 +115,18 @@ delete_before(Relation rel, Relation index, int view_id, const char *topic, int3
 	systable_endscan_ordered(scan);
 }
 
-/* Positions have gone back: it is of a topic that was made anew. */
-static bool
-begins_anew(const SaBatchPartition *partition)
-{
-	return partition->loss == SA_LOSS_PASSED && partition->kept_first < partition->first;
-}
-
 void
 sa_duplicate_save(int view_id, const SaBatch *batch, const bool *duplicates)
 {
 	Places	   *places = palloc0(sizeof(Places) * (batch->npartitions + 1));
 	Relation	rel = table_open(sa_catalog_relation("view_duplicate"), RowExclusiveLock);
-	Relation	index = index_open(sa_catalog_relation("view_duplicate_pkey"), AccessShareLock);
 
 	for (int i = 0; i < batch->nevents; i++)
 		if (duplicates[i])
 			append_place(&places[batch->events[i].partition], batch->events[i].position);
 	for (int i = 0; i < batch->npartitions; i++)
-	{
-		const SaBatchPartition *partition = &batch->partitions[i];
-
-		if (begins_anew(partition))
-			delete_before(rel, index, view_id, partition->topic, partition->partition, PG_INT64_MAX);
 		if (places[i].bytes.data)
-			insert_row(rel, view_id, partition, &places[i]);
-	}
-	index_close(index, NoLock);
+			insert_row(rel, view_id, &batch->partitions[i], &places[i]);
 	table_close(rel, NoLock);
 	CommandCounterIncrement();
 }

@@ -77,6 +77,7 @@ typedef struct Part
 	char	  **messages;		/* why, per event */
 	bool	   *duplicates;		/* likewise; NULL: not judged yet, or not at all */
 	bool	   *seen;			/* likewise: it is the first event that has its key */
+	bool	   *hidden;			/* from the query: duplicates, and those that fail; NULL: not both */
 	uint8	   *outcomes;
 	int64	   *late_windows;	/* per partition of the batch */
 	int64	   *corrections;	/* likewise */
@@ -606,7 +607,7 @@ takes_part(const Part *part, const SaViewConfig *config)
 	if (part->goal == RUN_SAVE)
 		return true;
 	if (strcmp(config->status, SA_STATUS_FINISHED) == 0)
-		return part->replay || (part->batch->nevents == 0 && !TIMESTAMP_IS_NOBEGIN(part->time.advance_to));
+		return part->goal != RUN_ALL || part->replay || (part->batch->nevents == 0 && !TIMESTAMP_IS_NOBEGIN(part->time.advance_to));
 	return strcmp(config->status, SA_STATUS_RUNNING) == 0;
 }
 
@@ -701,14 +702,13 @@ judge_duplicates(Part *part)
 static const bool *
 hidden_events(Part *part)
 {
-	bool	   *hidden;
-
 	if (part->duplicates == NULL || part->exclude == NULL)
 		return part->duplicates ? part->duplicates : part->exclude;
-	hidden = MemoryContextAllocHuge(part->batch->cxt, sizeof(bool) * part->batch->nevents);
+	if (part->hidden == NULL)
+		part->hidden = MemoryContextAllocHuge(part->batch->cxt, sizeof(bool) * part->batch->nevents);
 	for (int i = 0; i < part->batch->nevents; i++)
-		hidden[i] = part->duplicates[i] || part->exclude[i];
-	return hidden;
+		part->hidden[i] = part->duplicates[i] || part->exclude[i];
+	return part->hidden;
 }
 
 static void
@@ -1086,25 +1086,51 @@ begin_state(Part *part)
 	return true;
 }
 
-/*
- * What dead letters have changed in unlogged state could not be made again by reading again: their events' place is here,
- * where their records are not, and the letters go.  So all of it goes to the log, as of here, and is unlogged again by the
- * next batch, from whose beginning on it would be rebuilt.  Letters that change nothing cost nothing.
- */
-static void
-save_replayed(Part *part)
+/* Has a topic been made anew?  Positions have gone back. */
+static bool
+begins_anew(const SaBatch *batch)
+{
+	for (int i = 0; i < batch->npartitions; i++)
+		if (batch->partitions[i].loss == SA_LOSS_PASSED && batch->partitions[i].kept_first < batch->partitions[i].first)
+			return true;
+	return false;
+}
+
+/* Groups or keys that only the log or reading again would bring back? */
+static bool
+has_changed_state(const SaView *view)
 {
 	SaState    *states[MAX_KEPT];
-	int			n = kept_states(part->view, states);
+	int			n = kept_states(view, states);
+	bool		changed = false;
 
-	part->to_log = false;
 	for (int i = 0; i < n; i++)
 	{
 		int			touched;
 
 		(void) sa_state_touched(states[i], &touched);
-		part->to_log |= touched > 0;
+		changed |= touched > 0;
 	}
+	return changed;
+}
+
+/*
+ * What dead letters have changed in unlogged state could not be made again by reading again: their events' place is here,
+ * where their records are not, and the letters go.  So all of it goes to the log, as of here, and is unlogged again by the
+ * next batch, from whose beginning on it would be rebuilt.  Letters that change nothing cost nothing.
+ *
+ * The same where a topic is made anew, whose positions then mean other records, and where the view has come to its end: records
+ * are not kept for it any longer.
+ */
+static void
+save_all(Part *part)
+{
+	SaView	   *view = part->view;
+	SaState    *states[MAX_KEPT];
+	int			n = kept_states(view, states);
+
+	part->to_log = is_unlogged(view) &&
+		(sa_commit_finished(view->new_positions) || begins_anew(part->batch) || (part->replay && has_changed_state(view)));
 	for (int i = 0; i < n && part->to_log; i++)
 		sa_state_log_all(states[i]);
 }
@@ -1189,8 +1215,6 @@ run_as_owner(Part *part, int lo, int hi)
 	if (part->replay)
 	{
 		judge_letters(part);
-		if (is_unlogged(view))
-			save_replayed(part);
 		view->new_positions = sa_commit_replay(view->positions, part->batch, part->outcomes);
 	}
 	else
@@ -1199,6 +1223,7 @@ run_as_owner(Part *part, int lo, int hi)
 		view->new_positions = sa_commit_advance(view->positions, part->batch, part->outcomes, part->late_windows,
 												part->corrections, &part->time);
 	}
+	save_all(part);
 	if (view->query->transform)
 		sa_result_end(view->result);
 	else
@@ -1410,13 +1435,16 @@ attempt(Part *part, RunKind kind, int lo, int hi)
 {
 	MemoryContext cxt = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
+	MemoryContext trial = part->batch->cxt;
 	volatile bool ok = false;
 
 	part->kind = kind;
 	part->error = NULL;
 	part->view->new_positions = NIL;
+	if (kind != part->goal)
+		trial = AllocSetContextCreate(part->batch->cxt, "stream_agg trial", ALLOCSET_DEFAULT_SIZES);
 	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(part->batch->cxt);
+	MemoryContextSwitchTo(trial);
 	PG_TRY();
 	{
 		run_part(part, lo, hi);
@@ -1443,6 +1471,8 @@ attempt(Part *part, RunKind kind, int lo, int hi)
 	}
 	MemoryContextSwitchTo(cxt);
 	CurrentResourceOwner = owner;
+	if (kind != part->goal)
+		MemoryContextDelete(trial);
 	return ok;
 }
 
@@ -1860,7 +1890,9 @@ sa_pipeline_restore(SaView *view, SaBatch *batch)
 		return part.stopped ? SA_PART_STOPPED : SA_PART_DONE;
 	}
 	if (view->state)
-		sa_state_reset(view->state);	/* what it had is of a transaction that has never been */
+		sa_state_reset(view->state);	/* what they had is of a transaction that has never been */
+	if (view->dedup)
+		sa_state_reset(sa_dedup_state(view->dedup));
 	if (may_pass(part.error))
 		return give_up(&part);
 	log_failure(view, part.error, "cannot have its saved state back");
@@ -1884,7 +1916,7 @@ exclude_known(Part *part)
 {
 	SaBatch    *batch = part->batch;
 	SaView	   *view = part->view;
-	bool	   *failed = sa_deadletter_failed(batch, view->config->view);
+	bool	   *failed = sa_deadletter_refused(batch, view->config->view);
 
 	if (view->options.dedup_key != NIL)
 		part->duplicates = sa_duplicate_read(view->config->id, batch);

@@ -264,12 +264,15 @@ sa_query_check_new(Query *query, ParseState *pstate)
 
 	foreach(lc, query->rtable)
 	{
-		FuncExpr   *func = sa_window_call_hidden(lfirst(lc));
+		RangeTblEntry *rte = lfirst(lc);
+		FuncExpr   *func = sa_window_call_hidden(rte);
 
 		if (func != NULL)
 			refuse(pstate, exprLocation((Node *) func),
 				   "a window function in a sub-query, among ROWS FROM or WITH ORDINALITY is not supported",
 				   "Put the window function by itself in the FROM list of the view's query.");
+		if (rte->rtekind == RTE_FUNCTION && (func = sa_window_call_of(rte)) != NULL)
+			sa_window_call_check_new(func, pstate);
 	}
 }
 

@@ -537,39 +537,43 @@ restore_states(SaState *state, SaWindow *window, SaGroup *group, const SaTrans *
 		sa_agg_restore(state->aggs[i], state->run, &sa_group_states(group)[i], &saved[i]);
 }
 
+static void
+grow_touched(SaState *state)
+{
+	Size		n = Max(1024, (Size) state->maxtouched * 2);
+
+	if (state->touched)
+		state->touched = repalloc_huge(state->touched, n * sizeof(SaTouched));
+	else
+		state->touched = MemoryContextAllocHuge(state->cxt, n * sizeof(SaTouched));
+	state->maxtouched = n;
+}
+
+/* An error on the way leaves the group as it was. */
 void
 sa_state_touch(SaState *state, SaWindow *window, SaGroup *group, bool fresh, bool changed)
 {
-	SaTouched  *entry;
+	SaTouched	entry = {
+		.group = group,
+		.window = window,
+		.fresh = fresh,
+		.changed = changed,
+		.unsaved = group->unsaved,
+		.place = group->place,
+		.result_tid = group->result_tid
+	};
 
+	if (changed && !fresh && state->sessions)
+		entry.session = sa_session_save(state, group);
+	if (changed && !fresh && group->unsaved)
+		entry.undo = save_states(state, window, group);
 	if (state->ntouched == state->maxtouched)
-	{
-		Size		n = Max(1024, (Size) state->maxtouched * 2);
-
-		if (state->touched)
-			state->touched = repalloc_huge(state->touched, n * sizeof(SaTouched));
-		else
-			state->touched = MemoryContextAllocHuge(state->cxt, n * sizeof(SaTouched));
-		state->maxtouched = n;
-	}
-	entry = &state->touched[state->ntouched++];
-	entry->group = group;
-	entry->window = window;
-	entry->fresh = fresh;
-	entry->changed = changed;
-	entry->unsaved = group->unsaved;
-	entry->place = group->place;
-	entry->result_tid = group->result_tid;
-	entry->undo = NULL;
-	entry->session = NULL;
+		grow_touched(state);
+	state->touched[state->ntouched++] = entry;
 	group->touched = true;
 	window->dirty = true;
 	if (!changed)
 		return;
-	if (state->sessions && !fresh)
-		entry->session = sa_session_save(state, group);
-	if (group->unsaved && !fresh)
-		entry->undo = save_states(state, window, group);
 	group->unsaved = true;
 	group->batch = (uint32) state->batch;
 	window->last_batch = state->batch;

@@ -200,6 +200,8 @@ recover_row(SaState *state, SaWindow *window, uint32 hash, Datum *values, bool *
 	if (!found && state->needs_log && !state->lenient)
 		sa_state_lost(state->logs[SA_LOG].relid);
 	group->unsaved |= !found && state->needs_log;
+	if (!found && state->lenient)
+		window->birth = 0;		/* its records are gone, and it must be taken from its row the next time, too */
 	group->result_tid = *(ItemPointer) DatumGetPointer(values[0]);
 	column += state->nkeys;
 	sa_agg_run_in(state->run, window->hot);
@@ -601,6 +603,7 @@ void
 sa_state_rebuild_end(SaState *state, TimestampTz floor, bool complete)
 {
 	sa_state_commit(state);		/* should the rest fail, it begins anew */
+	sa_session_forget_ends(state);	/* those that are closed have their rows: they are not awaited for having been touched */
 	state->closed = state->closing = floor;
 	if (state->keeps_rows)
 		find_rows(state, floor, complete);

@@ -14,6 +14,7 @@
 #include "access/stratnum.h"
 #include "access/table.h"
 #include "access/tableam.h"
+#include "catalog/pg_am.h"
 #include "catalog/pg_index.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -115,11 +116,15 @@ is_key(const SaQuery *query, Relation index)
 {
 	const FormData_pg_index *form = index->rd_index;
 
-	if (!form->indisunique || !form->indisvalid || RelationGetIndexPredicate(index) != NIL)
+	if (!form->indisunique || !form->indisvalid || index->rd_rel->relam != BTREE_AM_OID || RelationGetIndexPredicate(index) != NIL)
 		return false;
 	for (int i = 0; i < form->indnkeyatts; i++)
-		if (source_of(query, form->indkey.values[i]) < 0)
+	{
+		int			source = source_of(query, form->indkey.values[i]);
+
+		if (source < 0 || (source < query->nkeys && index->rd_indcollation[i] != query->keys[source].collation))
 			return false;
+	}
 	for (int i = 0; i < query->nkeys; i++)
 		if (!has_column(form, query->keys[i].result))
 			return false;

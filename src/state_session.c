@@ -22,6 +22,7 @@
  */
 #include "postgres.h"
 
+#include "miscadmin.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -98,6 +99,13 @@ priority(const SaSessionNode *node)
 	return sa_session_hash(node->own_hash, node->start);
 }
 
+/* In the tree: nodes that start together, of keys that have one hash, must differ. */
+static inline uint32
+rank(const SaSessionNode *node)
+{
+	return hash_combine(priority(node), sa_hash_int64((int64) (uintptr_t) node));
+}
+
 static bool
 is_before(const SaSessionNode *node, const Bound *bound)
 {
@@ -129,7 +137,7 @@ insert(SaSessions *index, SaSessionNode *node)
 	SaSessionNode *rest;
 	Bound		bound = bound_of(node);
 
-	while (*link && priority(*link) >= priority(node))
+	while (*link && rank(*link) >= rank(node))
 		link = is_before(*link, &bound) ? &(*link)->right : &(*link)->left;
 	rest = *link;
 	*link = node;
@@ -150,7 +158,7 @@ join(SaSessionNode **link, SaSessionNode *less, SaSessionNode *greater)
 {
 	while (less && greater)
 	{
-		if (priority(less) >= priority(greater))
+		if (rank(less) >= rank(greater))
 		{
 			*link = less;
 			link = &less->right;
@@ -276,6 +284,14 @@ count_birth(SaSessions *index, uint32 batch, int count)
 	if (i < 0)
 		index->births[i = 0].batch = batch;
 	index->births[i].count += count;
+}
+
+static void
+set_birth(SaSessions *index, SaSessionNode *node, uint32 batch)
+{
+	count_birth(index, node->birth, -1);
+	node->birth = batch;
+	count_birth(index, batch, 1);
 }
 
 void
@@ -466,6 +482,7 @@ last_touching(SaState *state, SaWindow *window, Bound *bound, int64 start, const
 
 	while ((node = last_before(state, bound)) != NULL)
 	{
+		CHECK_FOR_INTERRUPTS();
 		*bound = bound_of(node);
 		if (node->group == NULL && node->end < start && passed++ < FEW)
 			continue;
@@ -782,9 +799,7 @@ merge(SaState *state, SaWindow *window, SaSessionNode *earlier, SaSessionNode *l
 		sa_agg_combine(state->aggs[i], state->run, &sa_group_states(earlier->group)[i], &sa_group_states(later->group)[i]);
 	set_bounds(state, window, earlier, earlier->start, later->end);
 	leave(state, window, later);
-	count_birth(state->index, earlier->birth, -1);
-	earlier->birth = Min(earlier->birth, later->birth);
-	count_birth(state->index, earlier->birth, 1);
+	set_birth(state->index, earlier, Min(earlier->birth, later->birth));
 }
 
 static SaGroup *
@@ -856,6 +871,7 @@ sa_state_close_sessions(SaState *state, TimestampTz watermark, SaGroupsCallback 
 
 	while ((node = first_to_end(state)) != NULL && sa_watermark_closes_session(node->end, watermark))
 	{
+		CHECK_FOR_INTERRUPTS();
 		note_node(state, &state->index->ended, node);
 		remove_first_end(&state->index->all);
 		mark_gone(node, true);
@@ -872,6 +888,7 @@ sa_state_emit_closed(SaState *state, TimestampTz floor, TimestampTz watermark, S
 
 	while ((node = first_to_close(state, floor)) != NULL && sa_watermark_closes_session(node->end, watermark))
 	{
+		CHECK_FOR_INTERRUPTS();
 		remove_first_end(&state->index->awaited);
 		node->awaited = false;
 		if (!node->group || !node->group->touched)
@@ -979,7 +996,13 @@ sa_session_recover(SaState *state, SaWindow *window, uint32 hash, Datum *keys, b
 	SaSessionNode *earlier;
 
 	if (node == NULL)
-		return sa_state_create_group(state, window, hash, keys, nulls);
+	{
+		SaGroup    *group = sa_state_create_group(state, window, hash, keys, nulls);
+
+		if (combine)
+			set_birth(state->index, *sa_session_node(state, group), 0);
+		return group;
+	}
 	while ((earlier = next_touching(state, window, node, &bound, keys, nulls)) != NULL)
 	{
 		if (combine)
@@ -988,6 +1011,8 @@ sa_session_recover(SaState *state, SaWindow *window, uint32 hash, Datum *keys, b
 			leave(state, window, node);
 		node = earlier;
 	}
+	if (combine && (node->start != DatumGetInt64(keys[state->nown]) || node->end != DatumGetInt64(keys[state->nown + 1])))
+		set_birth(state->index, node, 0);	/* records of it are gone: the next time, too, its row must say what it is */
 	set_bounds(state, window, node, DatumGetInt64(keys[state->nown]), DatumGetInt64(keys[state->nown + 1]));
 	return node->group;
 }

@@ -306,10 +306,11 @@ check_gap(const FuncExpr *call, ParseState *pstate)
 }
 
 /* '+05:30' and 'UTC+5' are read as POSIX has them, west of Greenwich, which hardly anybody means. */
-static void
-check_zone(const FuncExpr *call, ParseState *pstate)
+void
+sa_window_call_check_new(const FuncExpr *call, ParseState *pstate)
 {
-	Const	   *arg = constant_argument(call, shape_of(call)->zone);
+	const Shape *shape = shape_of(call);
+	Const	   *arg = shape->kind == SA_TRUNC ? NULL : constant_argument(call, shape->zone);
 	const char *name = arg && !arg->constisnull ? TextDatumGetCString(arg->constvalue) : "";
 
 	if (strchr(name, '/') == NULL && strpbrk(name, "+-") != NULL && strpbrk(name, "123456789") != NULL)
@@ -339,8 +340,6 @@ sa_window_call_check(const FuncExpr *call, ParseState *pstate)
 				 errmsg("a window whose size or %s is NULL is not supported in continuous views", slide_name(shape)),
 				 errhint("Give an interval such as '5 minutes'."),
 				 parser_errposition(pstate, exprLocation((const Node *) call))));
-	if (shape->kind != SA_TRUNC)
-		check_zone(call, pstate);
 	setup_parser_errposition_callback(&callback, pstate, exprLocation((const Node *) call));
 	read_arguments(call, &arguments);
 	if (arguments.size_known && arguments.slide_known && shape->kind == SA_HOP)

@@ -59,6 +59,7 @@ extern Oid	sa_window_call_type(const FuncExpr *call);
 
 /* Complain of constant arguments that no event could have. */
 extern void sa_window_call_check(const FuncExpr *call, ParseState *pstate);
+extern void sa_window_call_check_new(const FuncExpr *call, ParseState *pstate);	/* of what views that are there may have */
 extern void sa_window_call_measure(const FuncExpr *call, SaWindowMeasures *measures);
 
 /*

@@ -774,6 +774,36 @@ sub test_beyond_end
 	return;
 }
 
+# What unlogged state holds of a topic that was made anew cannot be read again.
+sub test_anew
+{
+	my $topic = my $db = 'anew';
+	plan skip_all => 'the mock deletes no topics' unless $kafka->is_real;
+	$kafka->create_topic($topic, 1);
+	make_database($db, $topic, on_data_loss => 'skip');
+	for my $state (qw(heap unlogged))
+	{
+		$node->safe_psql($db, "CREATE MATERIALIZED VIEW $state WITH (stream_agg.continuous, stream_agg.output_mode = 'append', stream_agg.dedup_key = 'v', stream_agg.state = '$state') AS"
+			  . " SELECT window_start, count(*) AS n, avg(v) AS mean FROM s, tumble(ts, '100 s') GROUP BY window_start");
+	}
+	$kafka->produce_lines($topic, 0, [ map { event($_, 0, $_) } 1 .. 20 ]);
+	is(run_all($db), '', 'the first records');
+	$kafka->delete_topic($topic);
+	ok_until($db, $retrying, 'the topic is deleted');
+	$kafka->create_topic($topic, 1);
+	$kafka->produce_lines($topic, 0, [ map { event($_, 0, $_) } 15 .. 24 ]);
+	is(run_all($db), '', 'it is made anew');
+	$kafka->produce_lines($topic, 0, [ map { event($_, 0, $_) } 23 .. 26 ]);
+	is(run_all($db), '', 'and goes on');
+	lose_states($db);
+	$kafka->produce_lines($topic, 0, [ map { event($_, 0, $_) } 20 .. 30, 300 ]);
+	is(run_all($db), '', 'state is lost');
+	is_query($db, 'SELECT n FROM heap', '30', 'heap');
+	is_query($db, 'SELECT n FROM unlogged', '30', 'unlogged');
+	$node->safe_psql('postgres', "DROP DATABASE $db");
+	return;
+}
+
 # ---- 5. partitions come, and some are empty
 
 # Watches the watermark of a view: it never goes back.
@@ -1165,6 +1195,7 @@ my @tests = (
 	columns_of_state => \&test_columns_of_state,
 	older_end => \&test_older_end,
 	beyond_end => \&test_beyond_end,
+	anew => \&test_anew,
 	partitions => \&test_partitions,
 	found_while_paused => \&test_found_while_paused,
 	nothing_to_read => \&test_nothing_to_read,
