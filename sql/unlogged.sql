@@ -233,3 +233,49 @@ DROP FUNCTION logged;
 DROP VIEW steps;
 DROP TABLE l;
 DROP AGGREGATE ids(int);
+
+--
+-- A view that has come to its end has its state in the log; letters change it still, and the last windows close
+--
+CREATE FOREIGN TABLE ended (id int, at timestamptz, v int) SERVER stream_staged OPTIONS (event_time 'at', watermark '10 minutes', max_future 'infinity');
+CREATE FUNCTION share(v int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN 100 / (v - 3); END';
+INSERT INTO ended SELECT i, '2024-01-01Z'::timestamptz + i * interval '20 s', i % 50 FROM generate_series(1, 100) i;
+CREATE MATERIALIZED VIEW final WITH (stream_agg.continuous, stream_agg.state = 'unlogged', stream_agg.output_mode = 'append', stream_agg.end = 'latest') AS
+	SELECT window_start, sum(share(v)) AS total, count(*) AS n FROM ended, tumble(at, '10 minutes') GROUP BY window_start;
+CREATE MATERIALIZED VIEW goes_on WITH (stream_agg.continuous) AS SELECT count(*) AS n FROM ended;
+CALL stream_agg.run('ended');
+INSERT INTO ended SELECT i, '2024-01-01Z'::timestamptz + i * interval '20 s', i % 50 FROM generate_series(101, 200) i;
+CALL stream_agg.run('ended');
+CREATE OR REPLACE FUNCTION share(v int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN 100 / coalesce(nullif(v - 3, 0), 50); END';
+VACUUM FULL final;
+SELECT stream_agg.replay_dead_letters('final');
+CALL stream_agg.run('ended');
+SELECT stream_agg.advance_watermark('final', '2024-01-01 02:00Z');
+CALL stream_agg.run('ended');
+SELECT view, status, message, read, accepted, failed, replayed FROM stream_agg.views ORDER BY view::text;
+SELECT count(*) AS rows, sum(n) AS events, sum(total) AS total FROM final;
+SELECT reason, count(*) FROM stream_agg.dead_letters GROUP BY reason;
+DROP FOREIGN TABLE ended CASCADE;
+
+--
+-- What is a dead letter stays out when it is read again, for whatever reason it is one by now
+--
+CREATE FOREIGN TABLE refused (id int, at timestamptz, v int) SERVER stream_staged OPTIONS (event_time 'at', watermark '10 minutes', max_future 'infinity');
+CREATE OR REPLACE FUNCTION share(v int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN 100 / (v - 3); END';
+CREATE MATERIALIZED VIEW unlogged WITH (stream_agg.continuous, stream_agg.state = 'unlogged') AS
+	SELECT window_start, window_end, sum(share(v)) AS total, avg(id) AS mean, count(*) AS n FROM refused, session(at, '10 minutes') GROUP BY 1, 2;
+CREATE MATERIALIZED VIEW heap WITH (stream_agg.continuous) AS
+	SELECT window_start, window_end, sum(share(v)) AS total, avg(id) AS mean, count(*) AS n FROM refused, session(at, '10 minutes') GROUP BY 1, 2;
+INSERT INTO refused SELECT i, '2024-01-01Z'::timestamptz + i * interval '5 minutes', CASE i WHEN 2 THEN 3 ELSE 4 END FROM generate_series(1, 10) i;
+CALL stream_agg.run('refused');
+CREATE OR REPLACE FUNCTION share(v int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN 100 / coalesce(nullif(v - 3, 0), 50); END';
+SELECT stream_agg.replay_dead_letters('unlogged'), stream_agg.replay_dead_letters('heap');
+CALL stream_agg.run('refused');
+SELECT view, reason FROM stream_agg.dead_letters ORDER BY view::text;
+VACUUM FULL unlogged;
+INSERT INTO refused SELECT i, '2024-01-01Z'::timestamptz + i * interval '5 minutes', 4 FROM generate_series(11, 12) i;
+CALL stream_agg.run('refused');
+SELECT total, round(mean, 3) AS mean, n FROM unlogged;
+SELECT total, round(mean, 3) AS mean, n FROM heap;
+DROP FOREIGN TABLE refused CASCADE;
+DROP FUNCTION share(int);

@@ -1586,6 +1586,15 @@ exclude_some(Part *part, bool halve)
 	return false;
 }
 
+/* An error fails the view; but a piece of a forgotten session that is read again may fail where all of it did not. */
+static bool
+fails_on_error(const Part *part)
+{
+	const SaView *view = part->view;
+
+	return view->options.fail_on_error && (part->goal == RUN_ALL || view->query == NULL || !view->query->sessions);
+}
+
 /* Run the whole part, keeping aside the events that the view's own expressions fail for. */
 static bool
 run_excluding_offenders(Part *part)
@@ -1594,7 +1603,7 @@ run_excluding_offenders(Part *part)
 
 	while (!attempt(part, part->goal, 0, part->batch->nevents))
 	{
-		if ((part->view->options.fail_on_error && part->goal == RUN_ALL) || part->batch->nevents == 0 || !is_querys_fault(part) ||
+		if (fails_on_error(part) || part->batch->nevents == 0 || !is_querys_fault(part) ||
 			!exclude_some(part, halve))
 			return false;
 		halve = false;
@@ -1954,6 +1963,27 @@ commit_rebuilt(SaView *view)
 	}
 }
 
+/* Events that were accepted then; a function may have been replaced since, or a letter gone. */
+static void
+log_left_out(const Part *part)
+{
+	int			n = 0;
+	const char *message = NULL;
+
+	for (int i = 0; part->messages && i < part->batch->nevents; i++)
+		if (part->messages[i])
+		{
+			n++;
+			message = message ? message : part->messages[i];
+		}
+	if (n > 0)
+		ereport(LOG,
+				(errmsg_plural("continuous view \"%s\" leaves out %d event that fails when it is read again",
+							   "continuous view \"%s\" leaves out %d events that fail when they are read again", n,
+							   get_rel_name(part->view->config->view), n),
+				 errdetail_internal("%s", message)));
+}
+
 SaPartEnd
 sa_pipeline_rebuild(SaView *view, SaBatch *batch)
 {
@@ -1968,6 +1998,7 @@ sa_pipeline_rebuild(SaView *view, SaBatch *batch)
 	ok = run_excluding_offenders(&part);
 	if (ok && !part.outdated && !part.stopped)
 	{
+		log_left_out(&part);
 		commit_rebuilt(view);
 		note_cut(view, view->rebuild, DT_NOBEGIN);
 		advance_rebuild(view, batch);

@@ -271,7 +271,8 @@ sa_query_check_new(Query *query, ParseState *pstate)
 			refuse(pstate, exprLocation((Node *) func),
 				   "a window function in a sub-query, among ROWS FROM or WITH ORDINALITY is not supported",
 				   "Put the window function by itself in the FROM list of the view's query.");
-		if (rte->rtekind == RTE_FUNCTION && (func = sa_window_call_of(rte)) != NULL)
+		func = sa_window_call_of(copyObject(rte));	/* which writes out what the query leaves to defaults */
+		if (func != NULL)
 			sa_window_call_check_new(func, pstate);
 	}
 }

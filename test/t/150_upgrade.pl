@@ -445,6 +445,14 @@ CREATE MATERIALIZED VIEW v WITH (stream_agg.continuous, stream_agg.trigger = 'ma
 INSERT INTO s VALUES (1, 2);
 CALL stream_agg.run('s');
 SQL
+	# What these objects have no place for is refused.
+	for my $option ("dedup_key = 'a'", "state = 'unlogged'")
+	{
+		my ($rc, $out, $err) = $node->psql('columns', 'CREATE FOREIGN TABLE timed (a int, event_time timestamptz) SERVER stream_staged OPTIONS (watermark \'1 s\');'
+			  . " CREATE MATERIALIZED VIEW w WITH (stream_agg.continuous, stream_agg.$option) AS SELECT window_start, avg(a) FROM timed, tumble(event_time, '1 s') GROUP BY 1");
+		like($err, qr/ERROR:.*\nHINT:  .*ALTER EXTENSION stream_agg UPDATE/s, "$option: not with the objects of 1.0");
+		$node->safe_psql('columns', 'DROP FOREIGN TABLE timed CASCADE');
+	}
 	my $definition = $node->safe_psql('columns', 'SELECT definition FROM stream_agg.view_config');
 	# as if a and b had been exchanged in the result, and n renamed
 	$node->safe_psql('columns', join('', map { "ALTER VIEW $definition RENAME COLUMN $_;" } 'a TO t', 'b TO a', 't TO b', 'n TO m'));
