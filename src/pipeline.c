@@ -1919,19 +1919,19 @@ sa_pipeline_save(SaView *view, SaBatch *batch)
 		log_failure(view, part.error, "cannot save its state");
 }
 
-/* The events that were duplicates, and those that failed by themselves, are that again, wherever batches are cut. */
+/* The events that were duplicates, and those that the view has refused, are that again, wherever batches are cut. */
 static void
 exclude_known(Part *part)
 {
 	SaBatch    *batch = part->batch;
 	SaView	   *view = part->view;
-	bool	   *failed = sa_deadletter_refused(batch, view->config->view);
+	bool	   *refused = sa_deadletter_refused(batch, view->config->view);
 
 	if (view->options.dedup_key != NIL)
 		part->duplicates = sa_duplicate_read(view->config->id, batch);
-	if (failed == NULL)
+	if (refused == NULL)
 		return;
-	part->exclude = failed;
+	part->exclude = refused;
 	part->messages = MemoryContextAllocZero(batch->cxt, sizeof(char *) * batch->nevents);
 }
 

@@ -50,12 +50,10 @@ read_values(SaState *state, SaWindow *window, TupleTableSlot *slot, SaGroup *gro
 		}
 }
 
-/* The column of the result that holds a key. */
+/* The column of the result that holds a key, or, as the next ones, the start and the end of the window; 0: none does. */
 static AttrNumber
-key_column(const SaState *state, int i)
+key_column(const SaQuery *query, int i)
 {
-	const SaQuery *query = state->query;
-
 	if (i < query->nkeys)
 		return query->keys[i].result;
 	return i == query->nkeys ? query->start_result : query->end_result;
@@ -73,7 +71,7 @@ sa_state_load_row(SaState *state, SaWindow *window, const SaColdEntry *entry, Sa
 	if (group == NULL)
 	{
 		for (int i = 0; i < state->nkeys; i++)
-			keys[i] = slot_getattr(slot, key_column(state, i), &nulls[i]);
+			keys[i] = slot_getattr(slot, key_column(state->query, i), &nulls[i]);
 		group = sa_state_make_group(state, &window->arena, keys, nulls);
 	}
 	read_values(state, window, slot, group);
@@ -84,21 +82,14 @@ sa_state_load_row(SaState *state, SaWindow *window, const SaColdEntry *entry, Sa
 
 /* --- by key --- */
 
-/*
- * What decides a column of the result: the number of a key, nkeys for the start of the window, nkeys + 1 for its end;
- * -1: something else.
- */
+/* Which of them decides a column of the result, or of an index; -1: something else, such as an expression. */
 static int
 source_of(const SaQuery *query, AttrNumber attr)
 {
-	if (attr == 0)
-		return -1;				/* an expression */
-	for (int i = 0; i < query->nkeys; i++)
-		if (query->keys[i].result == attr)
+	for (int i = 0; i < query->nkeys + 2; i++)
+		if (attr != 0 && key_column(query, i) == attr)
 			return i;
-	if (attr == query->start_result)
-		return query->nkeys;
-	return attr == query->end_result ? query->nkeys + 1 : -1;
+	return -1;
 }
 
 static bool

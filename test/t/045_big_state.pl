@@ -10,17 +10,16 @@ use warnings;
 
 use FindBin;
 use lib "$FindBin::RealBin/../perl";
-use List::Util qw(max);
 use PostgreSQL::Test::Utils;
 use Test::More;
 
+use StreamAggCrowd;
 use StreamAggTest;
 
 my $seed = $ENV{SA_SEED} || time % 1_000_000;
 my $groups = $ENV{SA_GROUPS} || 300_000;
 my $limit = $ENV{SA_LIMIT} || int($groups / 50);
 my $rows = 25_000;    # that are written at a time
-my $events = 0;
 note "SA_SEED=$seed";
 
 # Of some aggregates the state is their result, of others it is not.
@@ -47,72 +46,42 @@ sub create_view
 	  . " stream_agg.state = '$state', stream_agg.max_batch_rows = 10000) AS " . sprintf($queries{$query}, 's') . ";\n";
 }
 
-# Writes so many events, of the key that {key} says for event i, at {at}, and has them read. Looks at the memory after every batch.
-sub feed
-{
-	my ($what, $count, $key, $at) = @_;
-	my $start = time;
-	my $sql = '';
-	for my $some (map { [ $_ * $rows + 1, $_ * $rows + $rows > $count ? $count : $_ * $rows + $rows ] } 0 .. ($count - 1) / $rows)
-	{
-		my ($first, $last) = map { $events + $_ } @$some;
-		$sql .= "WITH x AS (INSERT INTO l SELECT $key, timestamptz '2024-01-01Z' + $at, i % 100 FROM generate_series($first, $last) i RETURNING *)"
-		  . " INSERT INTO s SELECT * FROM x;\nCALL stream_agg.run('s', '300 s');\n"
-		  . "SELECT view, max(state_bytes) FROM stream_agg.progress GROUP BY 1;\n";
-	}
-	$events += $count;
-	my %most;
-	for (split /\n/, $node->safe_psql('postgres', $sql))
-	{
-		my ($view, $bytes) = split /\|/;
-		$most{$view} = max($bytes, $most{$view} // 0);
-	}
-	is(join(' ', sort keys %most), join(' ', sort keys %views), "$what: all views have read");
-	cmp_ok($most{$_}, '<=', 2 * 1024 * $limit, "$what: memory of $_ is bounded") for sort keys %most;
-	note sprintf('%s: %d s; most bytes: ', $what, time - $start) . join(', ', map { "$_ $most{$_}" } sort keys %most);
-	return;
-}
+my $crowd = StreamAggCrowd->new(node => $node, views => [ keys %views ], limit => $limit, rows => $rows, values => 'i % 100');
 
 # Views against their queries over the same events; those in append mode hold what is closed.
 sub compare
 {
 	my ($what) = @_;
-	my $sql = "SET timezone = 'UTC';\n";
-	$sql .= "CREATE TEMP TABLE ${_}_answer AS " . sprintf($queries{$_}, 'l') . ";\n" for sort keys %queries;
-	for my $name (sort keys %views)
+	my $sql = join('', map { "CREATE TEMP TABLE ${_}_answer AS " . sprintf($queries{$_}, 'l') . ";\n" } sort keys %queries);
+	my %answers;
+	for my $name (keys %views)
 	{
 		my ($query, $mode) = @{ $views{$name} };
-		my $answer = "(SELECT * FROM ${query}_answer" . ($mode eq 'append' ?
-			" WHERE window_start + interval '1 day' <= (SELECT watermark FROM stream_agg.views WHERE view = '$name'::regclass)" : '') . ')';
-		$sql .= "SELECT '$name', (SELECT count(*) FROM ($answer EXCEPT ALL TABLE $name) x), (SELECT count(*) FROM $name) - (SELECT count(*) FROM $answer x);\n";
+		$answers{$name} = "SELECT * FROM ${query}_answer" . ($mode eq 'append' ?
+			" WHERE window_start + interval '1 day' <= (SELECT watermark FROM stream_agg.views WHERE view = '$name'::regclass)" : '');
 	}
-	my $wrong = join(', ', grep { !/\|0\|0$/ } split /\n/, $node->safe_psql('postgres', $sql));
-	is($wrong, '', "$what: all views are right");
-	return;
+	return $crowd->compare($what, $sql, %answers);
 }
 
 # Groups come into being in no order, and all are in one window.
-feed('new groups', $groups, "i::bigint * 7919 % $groups", "i % 1000 * interval '1 minute'");
+$crowd->feed('new groups', $groups, "i::bigint * 7919 % $groups", "i % 1000 * interval '1 minute'");
 my $open = $node->safe_psql('postgres', 'SELECT count(*), min(groups), max(groups) FROM stream_agg.views');
 is($open, join('|', scalar keys %views, $groups, $groups), 'all groups are open');
-# How often a view reads again what it had read, since the log was so long.
-sub rebuilds { return scalar(() = slurp_file($node->logfile, $_[0]) =~ /to rebuild its state/g); }
-
 my $any = "abs(hashint8(i + $seed)::bigint) % $groups";
-feed('groups that come back', $rows, $any, "interval '20 hours'");
+$crowd->feed('groups that come back', $rows, $any, "interval '20 hours'");
 my $log = -s $node->logfile;
 $node->restart;
-feed('after a restart', $rows, $any, "interval '21 hours'");
-is(rebuilds($log), 0, 'unlogged state survives an orderly stop');
+$crowd->feed('after a restart', $rows, $any, "interval '21 hours'");
+is($crowd->rebuilds($log), 0, 'unlogged state survives an orderly stop');
 $log = -s $node->logfile;
 kill_server($node);
 $node->start;
-feed('after a kill', $rows, $any, "interval '22 hours'");
-is(rebuilds($log), 2, 'and is made again after a kill');
-feed('a few of them', $rows, "$any % 100", "interval '23 hours'");
+$crowd->feed('after a kill', $rows, $any, "interval '22 hours'");
+is($crowd->rebuilds($log), 2, 'and is made again after a kill');
+$crowd->feed('a few of them', $rows, "$any % 100", "interval '23 hours'");
 compare('while the window is open');
 $node->restart;
-feed('closing', 10, 'i', "interval '2 days 1 hour'");
+$crowd->feed('closing', 10, 'i', "interval '2 days 1 hour'");
 compare('after it has closed');
 is($node->safe_psql('postgres', 'SELECT DISTINCT groups FROM stream_agg.views'), '10', 'its groups are forgotten');
 

@@ -10,10 +10,10 @@ use warnings;
 
 use FindBin;
 use lib "$FindBin::RealBin/../perl";
-use List::Util qw(max);
 use PostgreSQL::Test::Utils;
 use Test::More;
 
+use StreamAggCrowd;
 use StreamAggOracle;
 use StreamAggTest;
 
@@ -21,7 +21,6 @@ my $seed = $ENV{SA_SEED} || time % 1_000_000;
 my $keys = $ENV{SA_GROUPS} || 40_000;
 my $limit = $ENV{SA_LIMIT} || int($keys / 11);
 my $rows = 10_000;    # that are written at a time
-my $events = 0;
 note "SA_SEED=$seed";
 
 my %aggs = (counted => 'count(*) AS n, sum(v) AS total, max(pad) AS top', averaged => 'count(*) AS n, avg(v) AS mean, max(pad) AS top');
@@ -47,80 +46,53 @@ sub create_view
 	  . " FROM s, session(at, '10 minutes') GROUP BY k, window_start, window_end;\n";
 }
 
-# Writes so many events, of the key that {key} says for event i, at {at}, and has them read. Looks at the memory after every batch.
-sub feed
-{
-	my ($what, $count, $key, $at) = @_;
-	my $start = time;
-	my $sql = '';
-	for my $some (map { [ $_ * $rows + 1, $_ * $rows + $rows > $count ? $count : $_ * $rows + $rows ] } 0 .. ($count - 1) / $rows)
-	{
-		my ($first, $last) = map { $events + $_ } @$some;
-		$sql .= "WITH x AS (INSERT INTO l SELECT $key, timestamptz '2024-01-01Z' + $at, i % 100, repeat((i % 10)::text, 200)"
-		  . " FROM generate_series($first, $last) i RETURNING *) INSERT INTO s SELECT * FROM x;\nCALL stream_agg.run('s', '300 s');\n"
-		  . "SELECT view, max(state_bytes) FROM stream_agg.progress GROUP BY 1;\n";
-	}
-	$events += $count;
-	my %most;
-	for (split /\n/, $node->safe_psql('postgres', $sql))
-	{
-		my ($view, $bytes) = split /\|/;
-		$most{$view} = max($bytes, $most{$view} // 0);
-	}
-	is(join(' ', sort keys %most), join(' ', sort keys %views), "$what: all views have read");
-	cmp_ok($most{$_}, '<=', 2 * 1024 * $limit, "$what: memory of $_ is bounded") for sort keys %most;
-	note sprintf('%s: %d s; most bytes: ', $what, time - $start) . join(', ', map { "$_ $most{$_}" } sort keys %most);
-	return;
-}
+my $crowd = StreamAggCrowd->new(node => $node, views => [ keys %views ], limit => $limit, rows => $rows,
+	values => 'i % 100, repeat((i % 10)::text, 200)');
 
-# Views against the sessions of the same events; those in append mode hold what is closed.
+# Views against the sessions of the same events; those in append mode hold what is closed. They count what is not forgotten.
 sub compare
 {
 	my ($what) = @_;
 	my $sessions = StreamAggOracle::sessions('true', 'k') =~ s/,\s*\z//r;
-	my $sql = "SET timezone = 'UTC';\nCREATE TEMP TABLE sessions AS WITH kept AS MATERIALIZED (SELECT *, at AS own_start,"
-	  . " at + interval '10 minutes' AS own_end FROM l), $sessions TABLE sessions;\n";
+	my $sql = "CREATE TEMP TABLE sessions AS WITH kept AS MATERIALIZED (SELECT *, at AS own_start, at + interval '10 minutes' AS own_end FROM l),"
+	  . " $sessions TABLE sessions;\n";
 	$sql .= "CREATE TEMP TABLE ${_}_answer AS SELECT k, window_start, window_end, $aggs{$_} FROM sessions GROUP BY k, window_start, window_end;\n"
 	  for sort keys %aggs;
+	my %answers;
 	for my $name (sort keys %views)
 	{
-		my ($aggs, $mode, $state, $lateness) = (@{ $views{$name} }, 0);
-		my $answer = "(SELECT * FROM ${aggs}_answer" . ($mode eq 'append' ?
-			" WHERE window_end < (SELECT watermark FROM stream_agg.views WHERE view = '$name'::regclass)" : '') . ')';
-		$sql .= "SELECT '$name', (SELECT count(*) FROM ($answer EXCEPT ALL TABLE $name) x), (SELECT count(*) FROM $name) - (SELECT count(*) FROM $answer x);\n";
+		my ($aggs, $mode, $state, $lateness) = @{ $views{$name} };
+		$lateness //= 0;
+		$answers{$name} = "SELECT * FROM ${aggs}_answer" . ($mode eq 'append' ?
+			" WHERE window_end < (SELECT watermark FROM stream_agg.views WHERE view = '$name'::regclass)" : '');
 		$sql .= "SELECT '$name is not counted right' FROM stream_agg.views v, LATERAL (SELECT count(*) FROM ${aggs}_answer"
 		  . " WHERE window_end >= v.watermark - interval '$lateness') x (n) WHERE view = '$name'::regclass AND (groups <> n OR windows <> n);\n";
 	}
-	my $wrong = join(', ', grep { !/\|0\|0$/ } split /\n/, $node->safe_psql('postgres', $sql));
-	is($wrong, '', "$what: all views are right");
-	return;
+	return $crowd->compare($what, $sql, %answers);
 }
 
-# How often a view reads again what it had read, since the log was so long.
-sub rebuilds { return scalar(() = slurp_file($node->logfile, $_[0]) =~ /to rebuild its state/g); }
-
 my $any = "abs(hashint8(i + $seed)::bigint) % $keys";
-feed('new sessions', $keys, "i::bigint * 7919 % $keys", "i % 1000 * interval '1 second'");
+$crowd->feed('new sessions', $keys, "i::bigint * 7919 % $keys", "i % 1000 * interval '1 second'");
 is($node->safe_psql('postgres', 'SELECT count(*), min(groups), max(groups) FROM stream_agg.views'), join('|', scalar keys %views, $keys, $keys), 'all are open');
-feed('sessions that come back', $rows, $any, "interval '20 minutes' + i % 600 * interval '1 second'");
-feed('others before them', $rows / 2, $any, "interval '-30 minutes' + i % 1800 * interval '1 second'");
+$crowd->feed('sessions that come back', $rows, $any, "interval '20 minutes' + i % 600 * interval '1 second'");
+$crowd->feed('others before them', $rows / 2, $any, "interval '-30 minutes' + i % 1800 * interval '1 second'");
 compare('while they are open');
 my $log = -s $node->logfile;
 $node->restart;
-feed('after a restart', $rows / 2, $any, "interval '15 minutes' + i % 1800 * interval '1 second'");
-is(rebuilds($log), 0, 'unlogged state survives an orderly stop');
+$crowd->feed('after a restart', $rows / 2, $any, "interval '15 minutes' + i % 1800 * interval '1 second'");
+is($crowd->rebuilds($log), 0, 'unlogged state survives an orderly stop');
 $log = -s $node->logfile;
 kill_server($node);
 $node->start;
-feed('after a kill', $rows / 2, $any, "interval '12 minutes' + i % 1800 * interval '1 second'");
-is(rebuilds($log), 2, 'and is made again after a kill');
-feed('some close', $rows / 2, "$any % 100", "interval '80 minutes'");
+$crowd->feed('after a kill', $rows / 2, $any, "interval '12 minutes' + i % 1800 * interval '1 second'");
+is($crowd->rebuilds($log), 2, 'and is made again after a kill');
+$crowd->feed('some close', $rows / 2, "$any % 100", "interval '80 minutes'");
 compare('when some have closed');
 kill_server($node);
 $node->start;
-feed('after another kill', $rows / 2, "$any % 100", "interval '90 minutes' + i % 1800 * interval '1 second'");
+$crowd->feed('after another kill', $rows / 2, "$any % 100", "interval '90 minutes' + i % 1800 * interval '1 second'");
 compare('when they have been made again from later on');
-feed('closing', 10, 'i', "interval '1 day'");
+$crowd->feed('closing', 10, 'i', "interval '1 day'");
 compare('after they have closed');
 is($node->safe_psql('postgres', 'SELECT DISTINCT groups FROM stream_agg.views'), '10', 'they are forgotten');
 
