@@ -18,10 +18,14 @@ BEGIN
 	PERFORM pg_terminate_backend(pid, 10000) FROM unnest(old) pid;
 END $$;
 -- As if the worker had lost its memory.
+-- (Paused, so that the next worker does not take what is about to be dropped.)
 CREATE PROCEDURE lose_state() LANGUAGE plpgsql AS $$
 DECLARE
+	running regclass[] := (SELECT array_agg(view) FROM stream_agg.views WHERE status = 'running');
 	spill regclass;
 BEGIN
+	PERFORM stream_agg.pause(view) FROM unnest(running) view;
+	COMMIT;
 	CALL stop_worker();
 	COMMIT;
 	FOR spill IN SELECT unnest(ARRAY[c.spill, c.dedup_spill]) FROM stream_agg.view_config c LOOP
@@ -29,6 +33,7 @@ BEGIN
 			EXECUTE format('DELETE FROM %s WHERE seq = 0', spill);
 		END IF;
 	END LOOP;
+	PERFORM stream_agg.resume(view) FROM unnest(running) view;
 END $$;
 CREATE FUNCTION share(v int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN 100 / (v - 3); END';
 CREATE AGGREGATE ids(int) (sfunc = array_append, stype = int[], initcond = '{}');

@@ -148,14 +148,19 @@ CREATE MATERIALIZED VIEW lost WITH (stream_agg.continuous, stream_agg.trigger = 
 CREATE MATERIALIZED VIEW kept WITH (stream_agg.continuous, stream_agg.trigger = 'manual') AS
 	SELECT window_start, ids(id) AS ids, avg(part(v)) AS mean FROM u, tumble(at, '1 hour') WHERE v < 100 GROUP BY 1;
 CREATE VIEW differences AS (TABLE lost EXCEPT ALL TABLE kept) UNION ALL (TABLE kept EXCEPT ALL TABLE lost);
+-- (Paused, so that the next worker does not take what is about to be dropped.)
 CREATE PROCEDURE lose_state() LANGUAGE plpgsql AS $$
 DECLARE
 	old int[] := (SELECT array_agg(pid) FROM stream_agg.streams WHERE stream = 'u'::regclass);
 	spill regclass := (SELECT c.spill FROM stream_agg.view_config c WHERE c.view = 'lost'::regclass);
+	running regclass[] := (SELECT array_agg(view) FROM stream_agg.views WHERE status = 'running');
 BEGIN
+	PERFORM stream_agg.pause(view) FROM unnest(running) view;
+	COMMIT;
 	PERFORM pg_terminate_backend(pid, 10000) FROM unnest(old) pid;
 	COMMIT;
 	EXECUTE format('DELETE FROM %s WHERE seq = 0', spill);
+	PERFORM stream_agg.resume(view) FROM unnest(running) view;
 END $$;
 CREATE PROCEDURE replay() LANGUAGE sql AS 'SELECT stream_agg.replay_dead_letters(view) FROM stream_agg.views WHERE stream = ''u''::regclass';
 INSERT INTO u SELECT i, '2024-01-01 12:00Z'::timestamptz + i * interval '1 minute', i % 4 FROM generate_series(1, 20) i;

@@ -28,11 +28,17 @@ BEGIN
 	END LOOP;
 END $$;
 -- As if the worker had lost its memory.
+-- (Paused, so that the next worker does not take what is about to be dropped.)
 CREATE PROCEDURE lose_state() LANGUAGE plpgsql AS $$
+DECLARE
+	running regclass[] := (SELECT array_agg(view) FROM stream_agg.views WHERE status = 'running');
 BEGIN
+	PERFORM stream_agg.pause(view) FROM unnest(running) view;
+	COMMIT;
 	CALL stop_worker();
 	COMMIT;
 	CALL drop_marks();
+	PERFORM stream_agg.resume(view) FROM unnest(running) view;
 END $$;
 CREATE FUNCTION marks() RETURNS SETOF regclass LANGUAGE plpgsql AS $$
 DECLARE
